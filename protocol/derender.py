@@ -1,0 +1,198 @@
+"""`POST /v1/chat/completions/derender` and `/v1/completions/derender`: requests, answers, and the state a client carries.
+
+`stream` chooses the body: false (or absent) for a whole answer, true for one chunk of the generate stream. The state belongs to one
+choice of one request; the client sends it back, unread, with the next chunk of that choice, to any replica.
+"""
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, field_validator, model_validator
+
+from protocol.base import Closed, JsonObject, Maybe, RequestId, TokenId, Wire
+from protocol.chat import ChatCompletionChunk, ChatCompletionRequest
+from protocol.completion import CompletionChunk, CompletionRequest
+from protocol.errors import ErrorInfo, field_error
+from protocol.generate import FinishReason, GenerateResponse, Timings
+from protocol.logprobs import TokenLogprobs
+from protocol.sampling import MAX_STOP_CHARACTERS, MAX_STOP_STRINGS, StopString
+from protocol.usage import Usage
+
+T = TypeVar("T")
+Terse = Annotated[T, Field(exclude_if=lambda value: not value)]
+"""A field that is left out of the JSON while it is empty, false or zero: the state stays small."""
+
+MAX_WINDOW = 1024
+MAX_WINDOW_TOKEN = 1024
+MAX_HISTORY = 4_194_304
+
+
+class DerenderContext(Closed):
+    """What later chunks need of the request and the prompt, so that both travel once. Names and defaults are the request's own."""
+
+    prompt_tokens: Terse[Annotated[int, Field(ge=0)]] = 0
+    stop: Terse[Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS)]] = []
+    include_stop_str_in_output: Terse[bool] = False
+    min_tokens: Terse[Annotated[int, Field(ge=0)]] = 0
+    keep_special_tokens: Terse[bool] = False
+    join_special_tokens: Terse[bool] = False
+    return_token_ids: Terse[bool] = False
+
+
+class DerenderStreamState(Closed):
+    """The state of one choice between two chunks. It comes from the client: every field is bounded and checked.
+
+    `prev_tokens[prefix_offset:read_offset]` are the last tokens whose text was sent, `prev_tokens[read_offset:]` those whose
+    text waits for more bytes (vLLM's window). `output_token_ids` and `output_chunk_lens` are the replay history. `token_count`
+    is the number of output ids so far. `held_text` may still become a stop string; `stopped` says that one has matched and
+    nothing more is due.
+    """
+
+    prev_tokens: Terse[Annotated[list[Annotated[str, Field(max_length=MAX_WINDOW_TOKEN)]], Field(max_length=MAX_WINDOW)]] = []
+    prefix_offset: Terse[Annotated[int, Field(ge=0)]] = 0
+    read_offset: Terse[Annotated[int, Field(ge=0)]] = 0
+    role_sent: Terse[bool] = False
+    tools_streamed: Terse[bool] = False
+    logprob_context_token_ids: Terse[Annotated[list[TokenId], Field(max_length=4)]] = []
+    logprob_text_offset: Terse[Annotated[int, Field(ge=0, le=2**53)]] = 0
+    output_token_ids: Terse[Annotated[list[TokenId], Field(max_length=MAX_HISTORY)]] = []
+    output_chunk_lens: Terse[Annotated[list[Annotated[int, Field(gt=0)]], Field(max_length=MAX_HISTORY)]] = []
+    last_tool_call_ids: Terse[Annotated[list[Annotated[str, Field(max_length=256)]], Field(max_length=1024)]] = []
+    checkpoint: Maybe[JsonObject] = None
+    created: Maybe[Annotated[int, Field(ge=0, le=2**53)]] = None
+    profile: Maybe[Annotated[str, Field(max_length=128)]] = None
+    token_count: Terse[Annotated[int, Field(ge=0, le=2**31)]] = 0
+    context: Maybe[DerenderContext] = None
+    held_text: Terse[Annotated[str, Field(max_length=MAX_STOP_CHARACTERS)]] = ""
+    stopped: Terse[bool] = False
+
+    @model_validator(mode="after")
+    def _check(self) -> "DerenderStreamState":
+        if not self.prefix_offset <= self.read_offset <= len(self.prev_tokens):
+            raise field_error(
+                "read_offset",
+                f"offsets must lie within the window: prefix_offset ({self.prefix_offset}) <= read_offset ({self.read_offset})"
+                f" <= {len(self.prev_tokens)} prev_tokens",
+            )
+        if sum(self.output_chunk_lens) != len(self.output_token_ids):
+            raise field_error(
+                "output_chunk_lens", f"output_chunk_lens must sum to the number of output_token_ids ({len(self.output_token_ids)})"
+            )
+        return self
+
+
+class GenerateChunkChoice(Wire):
+    index: Annotated[int, Field(ge=0)]
+    token_ids: list[TokenId] | None = None
+    logprobs: TokenLogprobs | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+
+    @model_validator(mode="after")
+    def _one_entry_per_id(self) -> "GenerateChunkChoice":
+        _check_logprobs(self.logprobs, self.token_ids)
+        return self
+
+
+class GenerateChunk(Wire):
+    """Any payload of a generate stream, of Tandem's worker or of vLLM's."""
+
+    request_id: RequestId | None = None
+    created: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    choices: list[GenerateChunkChoice] = []
+    usage: Usage | None = None
+    timings: Timings | None = None
+    prompt_token_ids: list[TokenId] | None = None
+    error: ErrorInfo | None = None
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> "GenerateChunk":
+        if self.error is not None:
+            raise field_error("error", f"the generate stream failed, there is nothing to derender: {self.error.message}")
+        if len(self.choices) > 1:
+            raise field_error(
+                "choices", f"a chunk may hold one choice at most, since a state belongs to one choice (got {len(self.choices)})"
+            )
+        return self
+
+
+def _check_logprobs(logprobs: TokenLogprobs | None, token_ids: list[int] | None) -> None:
+    if logprobs is not None and logprobs.content is not None and len(logprobs.content) != len(token_ids or ()):
+        raise field_error(
+            "logprobs",
+            f"logprobs.content must have one entry for each token id ({len(logprobs.content)} for {len(token_ids or ())})",
+        )
+
+
+class _DerenderRequest(Wire):
+    model: str | None = None
+    profile: Annotated[str, Field(max_length=128)] | None = None
+
+
+class _BatchRequest(_DerenderRequest):
+    stream: Literal[False] = False
+
+    @field_validator("generate_response", "generate_responses", check_fields=False)
+    @classmethod
+    def _one_entry_per_id(cls, value: Any) -> Any:
+        for response in value if isinstance(value, list) else [value]:
+            for choice in response.choices:
+                _check_logprobs(choice.logprobs, choice.token_ids)
+        return value
+
+
+class DerenderChatRequest(_BatchRequest):
+    """A whole generate answer, to become a chat completion. `prompt_token_ids` beats the answer's own, even when empty."""
+
+    generate_response: GenerateResponse
+    prompt_tokens: Annotated[int, Field(ge=0)] | None = None
+    prompt_token_ids: list[TokenId] | None = None
+    chat_request: ChatCompletionRequest | None = None
+
+
+class DerenderCompletionRequest(_BatchRequest):
+    """One generate answer per prompt, to become one completion. Lists beside the answers are as long as they."""
+
+    generate_responses: Annotated[list[GenerateResponse], Field(min_length=1)]
+    prompt_tokens: list[Annotated[int, Field(ge=0)]] | None = None
+    prompt_token_ids: list[list[TokenId] | None] | None = None
+    completion_request: CompletionRequest | None = None
+
+    @model_validator(mode="after")
+    def _parallel(self) -> "DerenderCompletionRequest":
+        for name, value in (("prompt_tokens", self.prompt_tokens), ("prompt_token_ids", self.prompt_token_ids)):
+            if value is not None and len(value) != len(self.generate_responses):
+                raise field_error(
+                    name, f"{name} must be as long as generate_responses ({len(value)} for {len(self.generate_responses)})"
+                )
+        return self
+
+
+class _StreamRequest(_DerenderRequest):
+    stream: Literal[True]
+    generate_chunk: GenerateChunk
+    stream_state: DerenderStreamState | None = None
+    prompt_tokens: Annotated[int, Field(ge=0)] | None = None
+    prompt_token_ids: list[TokenId] | None = None
+
+
+class DerenderChatStreamRequest(_StreamRequest):
+    chat_request: ChatCompletionRequest | None = None
+
+
+class DerenderCompletionStreamRequest(_StreamRequest):
+    completion_request: CompletionRequest | None = None
+
+
+class DerenderChatStreamResponse(Wire):
+    chunk: ChatCompletionChunk
+    stream_state: DerenderStreamState
+
+
+class DerenderCompletionStreamResponse(Wire):
+    chunk: CompletionChunk
+    stream_state: DerenderStreamState
+
+
+def _body_shape(value: Any) -> str:
+    stream = value.get("stream") if isinstance(value, dict) else getattr(value, "stream", False)
+    return "stream:true" if stream is True else "stream:false"

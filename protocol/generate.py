@@ -1,0 +1,116 @@
+"""`POST /inference/v1/generate`: token ids in, token ids out; and `/inference/v1/abort_requests`."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from protocol.base import JsonObject, Maybe, RequestId, TokenId, Wire
+from protocol.logprobs import TokenLogprob, TokenLogprobs
+from protocol.sampling import SamplingParams
+from protocol.usage import Usage
+
+
+class FinishReason(StrEnum):
+    """Why a choice ended: a stopping token or string, the length limit, or an abort."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+
+
+class StreamOptions(Wire):
+    include_usage: bool | None = False
+    continuous_usage_stats: bool | None = False
+
+
+class PlaceholderRange(Wire):
+    """Where one multimodal item lies in the prompt, in token positions."""
+
+    offset: Annotated[int, Field(ge=0)]
+    length: Annotated[int, Field(gt=0)]
+
+
+class MultiModalFeatures(Wire):
+    """Hashes, places and (base64) tensors of multimodal items, by modality. Text-only workers refuse them by name."""
+
+    mm_hashes: dict[str, list[str]]
+    mm_placeholders: dict[str, list[PlaceholderRange]]
+    kwargs_data: Maybe[dict[str, list[str | None]]] = None
+    mm_metadata: Maybe[dict[str, list[str | None]]] = None
+
+
+class GenerateRequest(Wire):
+    """What render answers and the worker takes.
+
+    `profile` is the fingerprint of the tokenizer, template and formats the prompt was rendered with. `output_token_ids` are
+    ids that were already generated: the worker prefills them and goes on at `token_index = len(output_token_ids)`.
+    `token_offsets` are character spans of the prompt text, one a token.
+    """
+
+    request_id: Maybe[RequestId] = None
+    token_ids: Annotated[list[TokenId], Field(min_length=1)]
+    sampling_params: SamplingParams
+    model: Maybe[str] = None
+    stream: bool | None = False
+    stream_options: Maybe[StreamOptions] = None
+    cache_salt: Maybe[Annotated[str, Field(min_length=1, max_length=1024)]] = None
+    priority: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] = 0
+    return_token_ids: Maybe[bool] = None
+    output_mode: Literal["tokens"] = "tokens"
+    token_offsets: Maybe[list[tuple[int, int]]] = None
+    output_token_ids: Maybe[list[TokenId]] = None
+    features: Maybe[MultiModalFeatures] = None
+    content_parts: Maybe[list[JsonObject]] = None
+    reasoning_ended: Maybe[bool] = None
+    reasoning_parser_kwargs: Maybe[JsonObject] = None
+    kv_transfer_params: Maybe[JsonObject] = None
+    ec_transfer_params: Maybe[JsonObject] = None
+    profile: Maybe[Annotated[str, Field(max_length=128)]] = None
+
+
+class Timings(Wire):
+    """Milliseconds. `queue_ms`: enqueue to first prefill; `execution_ms`: from there to the end; `total_ms`: their sum;
+    `ttft_ms`: enqueue to first token, None if there was none; `tokens_per_s`: output tokens over `execution_ms`."""
+
+    queue_ms: float
+    ttft_ms: float | None
+    execution_ms: float
+    total_ms: float
+    tokens_per_s: float
+
+
+class GenerateChoice(Wire):
+    """One finished output: all of its ids, the stopping token included. `stop_reason` is None for the primary eos."""
+
+    index: Annotated[int, Field(ge=0)]
+    token_ids: Maybe[list[TokenId]] = None
+    logprobs: Maybe[TokenLogprobs] = None
+    finish_reason: FinishReason | None = FinishReason.STOP
+    stop_reason: int | str | None = None
+
+
+class GenerateResponse(Wire):
+    """The answer without streaming."""
+
+    request_id: RequestId
+    created: Maybe[int] = None
+    model: Maybe[str] = None
+    choices: list[GenerateChoice]
+    usage: Maybe[Usage] = None
+    timings: Maybe[Timings] = None
+    seed: Maybe[int] = None
+    prompt_logprobs: Maybe[list[dict[int, TokenLogprob] | None]] = None
+    prompt_token_ids: Maybe[list[TokenId]] = None
+    kv_transfer_params: Maybe[JsonObject] = None
+    output_mode: Literal["tokens"] = "tokens"
+
+
+class AbortRequest(Wire):
+    request_ids: Annotated[list[RequestId], Field(max_length=10_000)]
+
+
+class AbortResponse(Wire):
+    """How many of the named requests were running or waiting, and are no more."""
+
+    aborted: int

@@ -1,0 +1,69 @@
+"""The fields that chat and completion requests share."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from protocol.base import JsonObject, RequestId, Seed, TokenId, Wire
+from protocol.generate import StreamOptions
+from protocol.sampling import MAX_CHOICES, MAX_STOP_STRINGS, StopString
+
+Stop = StopString | Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class GenerationRequest(Wire):
+    """OpenAI's fields of both endpoints, then vLLM's. None means: the model's or the server's default."""
+
+    model: str | None = None
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    logit_bias: dict[str, Finite] | None = None
+    seed: Seed | None = None
+    stop: Stop | None = None
+    user: str | None = None
+
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    min_tokens: Annotated[int, Field(ge=0)] = 0
+    stop_token_ids: list[TokenId] | None = None
+    ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    allowed_token_ids: list[TokenId] | None = None
+    bad_words: list[str] | None = None
+    prompt_logprobs: Annotated[int, Field(ge=-1)] | None = None
+    logprob_token_ids: list[TokenId] | None = None
+    use_beam_search: bool = False
+    length_penalty: float = 1.0
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+    truncation_side: Literal["left", "right"] | None = None
+    thinking_token_budget: int | None = None
+    repetition_detection: JsonObject | None = None
+    response_format: JsonObject | None = None
+    structured_outputs: JsonObject | None = None
+    priority: int = 0
+    cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    request_id: RequestId | None = None
+    session_id: str | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    return_token_offsets: bool | None = None
+    kv_transfer_params: JsonObject | None = None
+    ec_transfer_params: JsonObject | None = None
+    vllm_xargs: JsonObject | None = None
+
+    @property
+    def stop_strings(self) -> list[str]:
+        """`stop` as a list, without repeats, in order."""
+        if self.stop is None:
+            return []
+        return list(dict.fromkeys([self.stop] if isinstance(self.stop, str) else self.stop))
