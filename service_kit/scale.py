@@ -8,6 +8,8 @@ import sys
 import tempfile
 import time
 
+from service_kit import parent
+
 LISTEN_FD = "TANDEM_LISTEN_FD"
 _RESTART_LIMIT = 5
 """A child that keeps dying at once is a fault to report, not to repeat for ever."""
@@ -22,7 +24,8 @@ def inherited_socket() -> socket.socket | None:
 def supervise(sock: socket.socket, workers: int) -> int:
     """Runs this same command `workers` times on `sock` until told to stop; a child that dies is replaced. Returns an exit code."""
     with tempfile.TemporaryDirectory(prefix="tandem-metrics-") as metrics_dir:
-        environment = {**os.environ, LISTEN_FD: str(sock.fileno()), "PROMETHEUS_MULTIPROC_DIR": metrics_dir}
+        own = {LISTEN_FD: str(sock.fileno()), "PROMETHEUS_MULTIPROC_DIR": metrics_dir}
+        environment = {**os.environ, **parent.child_environment(), **own}
 
         def start() -> tuple[subprocess.Popen[bytes], float]:
             command = [sys.executable, "-m", "tandem", *sys.argv[1:]]
