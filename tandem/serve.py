@@ -1,0 +1,25 @@
+"""One service of this process: its socket, its app, and the way from one to the other."""
+
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from fastapi import FastAPI
+
+from service_kit.lifecycle import listen, run
+from service_kit.scale import inherited_socket, supervise
+from service_kit.settings import ScalableSettings, ServiceSettings
+
+S = TypeVar("S", bound=ServiceSettings)
+
+
+def serve(create_app: Callable[[S], FastAPI], settings: S) -> None:
+    """Serves until told to stop. The port is taken before the app is built: a port in use is known at once, not after a model load.
+
+    With `--workers N` this process becomes the parent of N that run the same command on its socket.
+    """
+    inherited = inherited_socket()
+    sock = inherited or listen(settings)
+    if inherited is None and isinstance(settings, ScalableSettings) and settings.workers > 1:
+        sys.exit(supervise(sock, settings.workers))
+    run(create_app(settings), settings, sock)
