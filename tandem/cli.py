@@ -8,7 +8,7 @@ import typer
 
 from service_kit import VERSION
 from service_kit.parent import end_with_parent
-from tandem.options import fail, from_settings
+from tandem.options import from_settings
 
 Command = Callable[..., None]
 
@@ -133,18 +133,16 @@ def build(arguments: list[str]) -> typer.Typer:
     return app
 
 
-def _tandem(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=lambda given: _show_version(given))] = False,
-) -> None:
-    """LLM serving split at the token boundary: render, generate, derender, and an OpenAI-compatible gateway.
-
-    Every flag is also an environment variable, TANDEM_ and the flag's name; the flag wins."""
-
-
 def _show_version(given: bool) -> None:
     if given:
         print(f"tandem {VERSION}")
         raise typer.Exit
+
+
+def _tandem(version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_show_version)] = False) -> None:
+    """LLM serving split at the token boundary: render, generate, derender, and an OpenAI-compatible gateway.
+
+    Every flag is also an environment variable, TANDEM_ and the flag's name; the flag wins."""
 
 
 def main() -> None:

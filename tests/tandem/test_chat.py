@@ -23,7 +23,7 @@ COMMAND = [sys.executable, "-m", "tandem", "chat"]
 
 
 class Echo(BaseHTTPRequestHandler):
-    """Answers a chat with "heard" and the last message, word for word, and keeps what it was asked. Some messages make it misbehave."""
+    """Answers "heard" and the last message, word for word, and keeps what it was asked. Some messages make it misbehave."""
 
     protocol_version = "HTTP/1.1"
     asked: list[dict[str, Any]]

@@ -112,7 +112,7 @@ def test_lines_of_any_length_and_json_lines() -> None:
         async with recorded.fleet as fleet:
             await fleet.start()
             async with asyncio.timeout(20):
-                while "level" not in recorded.output.getvalue():
+                while "level" not in recorded.output.getvalue():  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
 
     asyncio.run(run())
