@@ -14,7 +14,7 @@ from protocol.completion import CompletionChunk, CompletionRequest
 from protocol.errors import ErrorInfo, field_error
 from protocol.generate import FinishReason, GenerateResponse, Timings
 from protocol.logprobs import TokenLogprobs
-from protocol.sampling import MAX_STOP_CHARACTERS, MAX_STOP_STRINGS, StopString
+from protocol.sampling import MAX_STOP_BYTES, StopStrings
 from protocol.usage import Usage
 
 T = TypeVar("T")
@@ -30,12 +30,13 @@ class DerenderContext(Closed):
     """What later chunks need of the request and the prompt, so that both travel once. Names and defaults are the request's own."""
 
     prompt_tokens: Terse[Annotated[int, Field(ge=0)]] = 0
-    stop: Terse[Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS)]] = []
+    stop: Terse[StopStrings] = []
     include_stop_str_in_output: Terse[bool] = False
     min_tokens: Terse[Annotated[int, Field(ge=0)]] = 0
     keep_special_tokens: Terse[bool] = False
     join_special_tokens: Terse[bool] = False
     return_token_ids: Terse[bool] = False
+    tokens_as_ids: Terse[bool] = False
 
 
 class DerenderStreamState(Closed):
@@ -62,7 +63,7 @@ class DerenderStreamState(Closed):
     profile: Maybe[Annotated[str, Field(max_length=128)]] = None
     token_count: Terse[Annotated[int, Field(ge=0, le=2**31)]] = 0
     context: Maybe[DerenderContext] = None
-    held_text: Terse[Annotated[str, Field(max_length=MAX_STOP_CHARACTERS)]] = ""
+    held_text: Terse[Annotated[str, Field(max_length=MAX_STOP_BYTES)]] = ""
     stopped: Terse[bool] = False
 
     @model_validator(mode="after")
@@ -124,8 +125,11 @@ def _check_logprobs(logprobs: TokenLogprobs | None, token_ids: list[int] | None)
 
 
 class _DerenderRequest(Wire):
+    """`profile` is the fingerprint that render answered; `created` the time to answer with where the worker tells none."""
+
     model: str | None = None
     profile: Annotated[str, Field(max_length=128)] | None = None
+    created: Annotated[int, Field(ge=0, le=2**53)] | None = None
 
 
 class _BatchRequest(_DerenderRequest):
@@ -193,6 +197,7 @@ class DerenderCompletionStreamResponse(Wire):
     stream_state: DerenderStreamState
 
 
-def _body_shape(value: Any) -> str:
+def body_shape(value: Any) -> str:
+    """The tag of a body: which of an endpoint's two request types it is."""
     stream = value.get("stream") if isinstance(value, dict) else getattr(value, "stream", False)
     return "stream:true" if stream is True else "stream:false"

@@ -6,9 +6,8 @@ from pydantic import Field
 
 from protocol.base import JsonObject, RequestId, Seed, TokenId, Wire
 from protocol.generate import StreamOptions
-from protocol.sampling import MAX_CHOICES, MAX_STOP_STRINGS, StopString
+from protocol.sampling import MAX_CHOICES, Stop
 
-Stop = StopString | Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 

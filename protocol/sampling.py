@@ -2,17 +2,28 @@
 
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from protocol.base import Extensible, JsonObject, Maybe, Seed, TokenId
 from protocol.errors import field_error
 
 MAX_CHOICES = 128
 MAX_STOP_STRINGS = 32
-MAX_STOP_CHARACTERS = 512
-"""Bounds of `stop`: the strings travel in every derender state, and the text held back is as long as the longest."""
+MAX_STOP_BYTES = 1024
+"""Bounds of `stop`, the bytes of all strings together: they travel in every derender state, and so does the text held back."""
 
-StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
+
+def _within_bounds(stop: list[str] | str) -> list[str] | str:
+    total = sum(len(text.encode("utf-8", "surrogatepass")) for text in ([stop] if isinstance(stop, str) else stop))
+    if total > MAX_STOP_BYTES:
+        raise PydanticCustomError("stop", "stop strings may have {limit} bytes together", {"limit": MAX_STOP_BYTES})
+    return stop
+
+
+StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_BYTES)]
+StopStrings = Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS), AfterValidator(_within_bounds)]
+Stop = StopStrings | Annotated[StopString, AfterValidator(_within_bounds)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 _NEUTRAL: tuple[Any, ...] = (None, False, 0, "", [], {})
@@ -35,7 +46,7 @@ class SamplingParams(Extensible):
     seed: Maybe[Seed] = None
     max_tokens: Maybe[Annotated[int, Field(ge=1)]] = None
     min_tokens: Annotated[int, Field(ge=0)] = 0
-    stop: Maybe[list[StopString] | StopString] = None
+    stop: Maybe[Stop] = None
     stop_token_ids: Maybe[list[TokenId]] = None
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False

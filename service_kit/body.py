@@ -1,5 +1,6 @@
 """JSON bodies: read as bytes, validated straight into wire types, and described in the OpenAPI document."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fastapi import FastAPI
@@ -50,21 +51,28 @@ def documented(
     """
     extra: dict[str, Any] = {}
     if requests:
-        extra["requestBody"] = {"required": True, "content": {"application/json": {"schema": _one_of(requests)}}}
-    schema = _one_of(answers) if answers else {}
+        extra["requestBody"] = {"required": True, "content": {"application/json": {"schema": _one_of(requests, "validation")}}}
+    schema = _one_of(answers, "serialization") if answers else {}
     content: dict[str, Any] = {"application/json": {"schema": {"type": "array", "items": schema} if as_list else schema}}
     if stream:
         content["text/event-stream"] = {"schema": {"type": "string", "description": stream}}
     responses: dict[str, Any] = {"200": {"description": "Success", "content": content}}
-    error = {"application/json": {"schema": _one_of((ErrorResponse,))}}
+    error = {"application/json": {"schema": _one_of((ErrorResponse,), "serialization")}}
     responses |= {str(status): {"description": "Error", "content": error} for status in errors}
     extra["responses"] = responses
-    extra["x-wire-types"] = [*((model, "validation") for model in requests), *((model, "serialization") for model in answers)]
     return {"openapi_extra": extra, "response_class": Response}
 
 
-def _one_of(models: tuple[type[Wire], ...]) -> dict[str, Any]:
-    refs = [{"$ref": _REF.format(model=model.__name__)} for model in models]
+_documented: dict[str, tuple[type[Wire], JsonSchemaMode]] = {}
+"""Wire types by the placeholder that stands for their reference until the whole document is known."""
+
+
+def _one_of(models: tuple[type[Wire], ...], mode: JsonSchemaMode) -> dict[str, Any]:
+    refs = []
+    for model in models:
+        placeholder = f"wire:{mode}:{model.__module__}.{model.__name__}"
+        _documented[placeholder] = (model, mode)
+        refs.append({"$ref": placeholder})
     return refs[0] if len(refs) == 1 else {"oneOf": refs}
 
 
@@ -74,14 +82,27 @@ def install_openapi(app: FastAPI) -> None:
     def build() -> dict[str, Any]:
         if app.openapi_schema is None:
             document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            used: dict[tuple[type[Wire], JsonSchemaMode], None] = {(ErrorResponse, "serialization"): None}
+            used: dict[str, None] = {}
             for path in document["paths"].values():
                 for operation in path.values():
-                    used |= dict.fromkeys(operation.pop("x-wire-types", []))
                     operation.get("responses", {}).pop("422", None)
-            _, definitions = models_json_schema(list(used), ref_template=_REF)
+            _walk(document["paths"], lambda ref: used.setdefault(ref) or ref)
+            wanted = [_documented[ref] for ref in used if ref in _documented]
+            schemas, definitions = models_json_schema(wanted, ref_template=_REF)
+            _walk(document["paths"], lambda ref: schemas[_documented[ref]]["$ref"] if ref in _documented else ref)
             document.setdefault("components", {}).setdefault("schemas", {}).update(definitions.get("$defs", {}))
             app.openapi_schema = document
         return app.openapi_schema
 
     app.openapi = build  # type: ignore[method-assign]
+
+
+def _walk(node: Any, replace: Callable[[str], str]) -> None:
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            node["$ref"] = replace(node["$ref"])
+        for value in node.values():
+            _walk(value, replace)
+    elif isinstance(node, list):
+        for value in node:
+            _walk(value, replace)

@@ -1,0 +1,110 @@
+"""Whole generate answers, derendered: each choice is one chunk of the same machine that reads streams (law L2)."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from derender_service.answers import chat_choice, completion_choice
+from derender_service.choice import Advance, advance
+from derender_service.derenderer import Derenderer
+from derender_service.opening import context_of, echoed, first_state
+from protocol.chat import ChatCompletion
+from protocol.completion import Completion, CompletionChoice
+from protocol.derender import DerenderChatRequest, DerenderCompletionRequest, DerenderContext
+from protocol.generate import GenerateChoice, GenerateResponse
+from protocol.usage import Usage
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One generate answer and what the caller said beside it. `where` is its path in the request, for error messages."""
+
+    response: GenerateResponse
+    prompt_token_ids: list[int] | None
+    prompt_tokens: int
+    where: str
+
+
+def derender_chat(derenderer: Derenderer, request: DerenderChatRequest) -> ChatCompletion:
+    """Raises `BadRequest`, `NotFound` or `ProfileMismatch`."""
+    model = derenderer.served.check(request.model)
+    derenderer.check_profile(request.profile)
+    response = request.generate_response
+    source = _source(derenderer, response, request.prompt_token_ids, request.prompt_tokens, "generate_response", "prompt_token_ids")
+    context = context_of(request.chat_request, source.prompt_tokens)
+    prefix = echoed(derenderer, request.chat_request, source.prompt_token_ids)
+    steps = list(_steps(derenderer, source, context, prefix))
+    return ChatCompletion(
+        id=response.request_id,
+        created=_created(response, request.created),
+        model=model,
+        choices=[chat_choice(derenderer, context, choice.index, step, prefix=prefix) for choice, step in steps],
+        usage=_usage([response], source.prompt_tokens, [step for _, step in steps]),
+        prompt_token_ids=source.prompt_token_ids if context.return_token_ids else None,
+        timings=response.timings,
+    )
+
+
+def derender_completion(derenderer: Derenderer, request: DerenderCompletionRequest) -> Completion:
+    """Choices are numbered on from prompt to prompt. Raises `BadRequest`, `NotFound` or `ProfileMismatch`."""
+    model = derenderer.served.check(request.model)
+    derenderer.check_profile(request.profile)
+    responses, original = request.generate_responses, request.completion_request
+    choices: list[CompletionChoice] = []
+    steps: list[Advance] = []
+    prompt_tokens = 0
+    for place, response in enumerate(responses):
+        ids = request.prompt_token_ids[place] if request.prompt_token_ids else None
+        count = request.prompt_tokens[place] if request.prompt_tokens else None
+        source = _source(derenderer, response, ids, count, f"generate_responses.{place}", f"prompt_token_ids.{place}")
+        context = context_of(original, source.prompt_tokens)
+        prefix = echoed(derenderer, original, source.prompt_token_ids)
+        prompt_tokens += source.prompt_tokens
+        for _, step in _steps(derenderer, source, context, prefix):
+            prompt = source.prompt_token_ids
+            choices.append(completion_choice(derenderer, context, len(choices), step, prefix=prefix, prompt_token_ids=prompt))
+            steps.append(step)
+    return Completion(
+        id=responses[0].request_id,
+        created=_created(responses[0], request.created),
+        model=model,
+        choices=choices,
+        usage=_usage(responses, prompt_tokens, steps),
+        timings=responses[0].timings if len(responses) == 1 else None,
+    )
+
+
+def _source(
+    derenderer: Derenderer, response: GenerateResponse, ids: list[int] | None, count: int | None, where: str, ids_param: str
+) -> _Source:
+    prompt = ids if ids is not None else response.prompt_token_ids
+    derenderer.check_ids(prompt, ids_param)
+    if count is None:
+        told = response.usage.prompt_tokens if response.usage else 0
+        count = len(prompt) if prompt is not None else told
+    return _Source(response, prompt, count, where)
+
+
+def _steps(
+    derenderer: Derenderer, source: _Source, context: DerenderContext, prefix: str
+) -> Iterator[tuple[GenerateChoice, Advance]]:
+    for place, choice in enumerate(source.response.choices):
+        where = f"{source.where}.choices.{place}"
+        derenderer.check_ids(choice.token_ids, f"{where}.token_ids")
+        derenderer.check_logprobs(choice.logprobs, f"{where}.logprobs")
+        derenderer.check_length(source.prompt_tokens + len(choice.token_ids or ()), f"{where}.token_ids")
+        state = first_state(derenderer, context, source.prompt_token_ids, created=0, prefix=prefix)
+        step, _ = advance(derenderer.detokenizer, derenderer.eos_token_ids, state, context, choice)
+        yield choice, step
+
+
+def _created(response: GenerateResponse, given: int | None) -> int:
+    created = response.created if response.created is not None else given
+    return created if created is not None else int(time.time())
+
+
+def _usage(responses: list[GenerateResponse], prompt: int, steps: list[Advance]) -> Usage:
+    """Counts of what the answer stands for: output ids up to the one that ended each choice."""
+    usage = Usage.of(prompt, sum(len(step.token_ids) for step in steps))
+    cached = [r.usage.prompt_tokens_details for r in responses if r.usage and r.usage.prompt_tokens_details]
+    return usage.model_copy(update={"prompt_tokens_details": cached[0]}) if len(responses) == 1 and cached else usage

@@ -1,0 +1,66 @@
+"""Byte-level BPE (GPT-2's way, and most models' since): each character of a token is one byte of the text."""
+
+from collections.abc import Sequence
+
+from derender_service.utf8 import incomplete_tail
+from derender_service.window import START, Window
+
+
+def _alphabet() -> dict[str, int]:
+    # GPT-2's table: bytes that print stand for themselves, the 68 others for the characters from U+0100 on.
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = (byte for byte in range(256) if byte not in printable)
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
+
+
+_BYTE = _alphabet()
+_CHARACTER = {byte: character for character, byte in _BYTE.items()}
+
+
+class ByteLevelDecoder:
+    """A chunk is one join of table entries and one UTF-8 decode. At most three bytes wait.
+
+    They wait as one made-up token spelling just these bytes, so a token that ends one character and begins the next needs no
+    special care, and vLLM's decoder can read the window as well. A prompt may end within a character: its last bytes then stand
+    in the context and count as shown, so the output begins after that character.
+    """
+
+    context_tokens = 4
+
+    def __init__(self) -> None:
+        self._pieces: dict[str, bytes] = {}
+
+    def seed(self, tail: Sequence[str]) -> Window:
+        return Window(tuple(tail)) if self._dangling(tail) else START
+
+    def push(self, window: Window, tokens: Sequence[str], *, join_added: bool = False) -> tuple[str, Window]:
+        shown = self._dangling(window.context) if window.context else b""
+        data = shown + b"".join(map(self.piece, window.pending)) + b"".join(map(self.piece, tokens))
+        waiting = incomplete_tail(data)
+        body, tail = (data[:-waiting], data[-waiting:]) if waiting else (data, b"")
+        if shown and not body:
+            return "", Window(window.context, _spelled(tail[len(shown) :]))
+        text = body.decode("utf-8", "replace")
+        return (text[1:] if shown else text), Window((), _spelled(tail))
+
+    def finish(self, window: Window) -> str:
+        return ""
+
+    def piece(self, token: str) -> bytes:
+        known = self._pieces.get(token)
+        if known is None:
+            try:
+                known = bytes([_BYTE[character] for character in token])
+            except KeyError:  # an added token outside the alphabet: its own UTF-8
+                known = token.encode("utf-8", "surrogatepass")
+            if len(self._pieces) < 1_000_000:
+                self._pieces[token] = known
+        return known
+
+    def _dangling(self, context: Sequence[str]) -> bytes:
+        data = b"".join(map(self.piece, context))
+        return data[len(data) - incomplete_tail(data) :]
+
+
+def _spelled(data: bytes) -> tuple[str, ...]:
+    return ("".join(_CHARACTER[byte] for byte in data),) if data else ()

@@ -1,0 +1,26 @@
+"""What a derender service counts beside its requests."""
+
+from protocol.derender import (
+    DerenderChatRequest,
+    DerenderChatStreamRequest,
+    DerenderCompletionRequest,
+    DerenderCompletionStreamRequest,
+)
+from service_kit.metrics import Metrics
+
+AnyRequest = DerenderChatRequest | DerenderChatStreamRequest | DerenderCompletionRequest | DerenderCompletionStreamRequest
+
+
+class DerenderMetrics:
+    def __init__(self, metrics: Metrics) -> None:
+        self._tokens = metrics.counter("derender_tokens", "Output token ids that were derendered.", ("mode",))
+
+    def count(self, request: AnyRequest) -> None:
+        if isinstance(request, DerenderChatStreamRequest | DerenderCompletionStreamRequest):
+            mode, choices = "stream", list(request.generate_chunk.choices)
+            count = sum(len(choice.token_ids or ()) for choice in choices)
+        else:
+            mode = "batch"
+            responses = [request.generate_response] if isinstance(request, DerenderChatRequest) else request.generate_responses
+            count = sum(len(choice.token_ids or ()) for response in responses for choice in response.choices)
+        self._tokens.labels(mode).inc(count)

@@ -1,0 +1,93 @@
+"""The HTTP surface. A chunk's work is linear in its body, so small bodies are answered in place (see `service_kit.offload`)."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import Discriminator, Tag, TypeAdapter
+
+from derender_service.batch import derender_chat, derender_completion
+from derender_service.derenderer import Derenderer
+from derender_service.metrics import DerenderMetrics
+from derender_service.stream import derender_chat_chunk, derender_completion_chunk
+from protocol.base import Wire
+from protocol.chat import ChatCompletion
+from protocol.completion import Completion
+from protocol.derender import (
+    DerenderChatRequest,
+    DerenderChatStreamRequest,
+    DerenderChatStreamResponse,
+    DerenderCompletionRequest,
+    DerenderCompletionStreamRequest,
+    DerenderCompletionStreamResponse,
+    body_shape,
+)
+from service_kit.body import documented, json_response, parse_as
+from service_kit.offload import by_size
+
+router = APIRouter(tags=["derender"])
+
+_CHAT: TypeAdapter[Any] = TypeAdapter(
+    Annotated[
+        Annotated[DerenderChatStreamRequest, Tag("stream:true")] | Annotated[DerenderChatRequest, Tag("stream:false")],
+        Discriminator(body_shape),
+    ]
+)
+_COMPLETION: TypeAdapter[Any] = TypeAdapter(
+    Annotated[
+        Annotated[DerenderCompletionStreamRequest, Tag("stream:true")] | Annotated[DerenderCompletionRequest, Tag("stream:false")],
+        Discriminator(body_shape),
+    ]
+)
+_ERRORS = (400, 404, 409, 413)
+
+
+@router.post(
+    "/v1/chat/completions/derender",
+    **documented(
+        DerenderChatRequest, DerenderChatStreamRequest, answers=(ChatCompletion, DerenderChatStreamResponse), errors=_ERRORS
+    ),
+)
+async def chat(request: Request) -> Response:
+    """A generate answer as a chat completion; with `stream: true` one chunk of a generate stream as one chat chunk."""
+    derenderer: Derenderer = request.app.state.derenderer
+    metrics: DerenderMetrics = request.app.state.derender_metrics
+
+    def work(body: bytes) -> bytes:
+        asked = parse_as(_CHAT, body)
+        metrics.count(asked)
+        answer: Wire
+        if isinstance(asked, DerenderChatStreamRequest):
+            answer = derender_chat_chunk(derenderer, asked)
+        else:
+            answer = derender_chat(derenderer, asked)
+        return answer.wire()
+
+    return json_response(await by_size(await request.body(), work))
+
+
+@router.post(
+    "/v1/completions/derender",
+    **documented(
+        DerenderCompletionRequest,
+        DerenderCompletionStreamRequest,
+        answers=(Completion, DerenderCompletionStreamResponse),
+        errors=_ERRORS,
+    ),
+)
+async def completion(request: Request) -> Response:
+    """Generate answers, one a prompt, as one completion; with `stream: true` one chunk of a generate stream as one chunk."""
+    derenderer: Derenderer = request.app.state.derenderer
+    metrics: DerenderMetrics = request.app.state.derender_metrics
+
+    def work(body: bytes) -> bytes:
+        asked = parse_as(_COMPLETION, body)
+        metrics.count(asked)
+        answer: Wire
+        if isinstance(asked, DerenderCompletionStreamRequest):
+            answer = derender_completion_chunk(derenderer, asked)
+        else:
+            answer = derender_completion(derenderer, asked)
+        return answer.wire()
+
+    return json_response(await by_size(await request.body(), work))
