@@ -1,7 +1,5 @@
 """`POST /tokenize` and `POST /detokenize`."""
 
-from typing import Annotated
-
 from pydantic import Field, model_validator
 
 from protocol.base import JsonObject, Maybe, TokenId, Wire
@@ -16,7 +14,8 @@ class TokenizeRequest(Wire):
 
     model: str | None = None
     prompt: str | None = None
-    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
+    # Not `Annotated[...] | None`: Python 3.11 hashes what stands there, and a discriminator has no hash.
+    messages: list[ChatMessage] | None = Field(None, min_length=1)
     add_special_tokens: bool | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
