@@ -8,7 +8,13 @@ from typing import Literal
 
 from service_kit import context
 
-_PLAIN = logging.LogRecord("", 0, "", 0, "", (), None).__dict__.keys() | {"message", "asctime", "request_id", "trace_id"}
+_PLAIN = logging.LogRecord("", 0, "", 0, "", (), None).__dict__.keys() | {
+    "message",
+    "asctime",
+    "request_id",
+    "trace_id",
+    "color_message",  # uvicorn's, with terminal codes
+}
 
 
 class _RequestFilter(logging.Filter):
@@ -42,7 +48,7 @@ class ConsoleFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(name)s [%(request_id)s] %(message)s", "%H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
-        extra = " ".join(f"{k}={v}" for k, v in record.__dict__.items() if k not in _PLAIN and k != "color_message")
+        extra = " ".join(f"{k}={v}" for k, v in record.__dict__.items() if k not in _PLAIN)
         return f"{super().format(record)} {extra}".rstrip()
 
 
