@@ -29,48 +29,57 @@ def up() -> Command:
 
 def render() -> Command:
     from render_service.app import RenderSettings, create_app
+
+    from model_profile.errors import ProfileError
     from tandem.serve import serve
 
     @from_settings(RenderSettings)
     def render(settings: RenderSettings) -> None:
         """Serve render: an OpenAI request in, prompt token ids out. Needs no torch."""
-        serve(create_app, settings)
+        serve(create_app, settings, refusals=(ProfileError,))
 
     return render
 
 
 def derender() -> Command:
     from derender_service.app import DerenderSettings, create_app
+    from model_profile.errors import ProfileError
     from tandem.serve import serve
 
     @from_settings(DerenderSettings)
     def derender(settings: DerenderSettings) -> None:
         """Serve derender: token ids in, an OpenAI answer out. Needs no torch."""
-        serve(create_app, settings)
+        serve(create_app, settings, refusals=(ProfileError,))
 
     return derender
 
 
 def text() -> Command:
+    from model_profile.errors import ProfileError
     from tandem.serve import serve
     from tandem.text import TextSettings, create_app
 
     @from_settings(TextSettings)
     def text(settings: TextSettings) -> None:
         """Serve render and derender on one port, as vLLM's render server does."""
-        serve(create_app, settings)
+        serve(create_app, settings, refusals=(ProfileError,))
 
     return text
 
 
 def generate() -> Command:
     from generate_worker.app import WorkerSettings, create_app
+
+    from model_profile.errors import ProfileError
+    from tandem.prepare import need_torch
     from tandem.serve import serve
 
     @from_settings(WorkerSettings)
     def generate(settings: WorkerSettings) -> None:
         """Serve the worker: token ids in, token ids out."""
-        serve(create_app, settings)
+        if settings.engine == "torch":
+            need_torch()
+        serve(create_app, settings, refusals=(ProfileError,))
 
     return generate
 
@@ -147,4 +156,4 @@ def _tandem(version: Annotated[bool, typer.Option("--version", is_eager=True, ca
 
 def main() -> None:
     end_with_parent()
-    build(sys.argv[1:])()
+    build(sys.argv[1:])(prog_name="tandem")
