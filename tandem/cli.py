@@ -137,7 +137,8 @@ def build(arguments: list[str]) -> typer.Typer:
     app = typer.Typer(name="tandem", rich_markup_mode=None, add_completion=False, no_args_is_help=True)
     app.callback()(_tandem)
     named = next((argument for argument in arguments if not argument.startswith("-")), None)
-    for name in [named] if named in COMMANDS else COMMANDS:
+    names = [named] if named in COMMANDS else [] if "--version" in arguments else list(COMMANDS)
+    for name in names:
         app.command(name)(COMMANDS[name]())
     return app
 

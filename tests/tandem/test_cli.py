@@ -1,0 +1,88 @@
+"""The command line as a whole: what it offers, what it does not load, and how it refuses."""
+
+import socket
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tandem.cli import COMMANDS
+from tests.deploy.files import clean_environment
+from tests.tandem.servers import free_port
+
+SERVICES = ["render", "derender", "text", "generate", "gateway"]
+
+
+def tandem(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tandem", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=clean_environment(**environment), check=False, timeout=120)
+
+
+def test_version() -> None:
+    assert tandem("--version").stdout == f"tandem {version('tandem-serving')}\n"
+
+
+def test_help_lists_every_command() -> None:
+    done = tandem("--help")
+    assert done.returncode == 0
+    assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_line_loads_torch(name: str) -> None:
+    code = f"""
+import sys
+from tandem.cli import build
+build([{name!r}])
+heavy = {{"torch", "transformers"}} & sys.modules.keys()
+assert not heavy, heavy
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_flags_of_every_service(name: str) -> None:
+    text = tandem(name, "--help").stdout
+    assert {flag for flag in ("--host", "--port", "--api-key", "--log-format") if flag not in text} == set()
+    assert ("--model " in text) == (name != "gateway")
+    assert ("--workers" in text) == (name in {"render", "derender", "text"})
+
+
+def test_up_has_every_services_flags_but_those_it_decides() -> None:
+    text = tandem("up", "--help").stdout
+    for flag in ("--model", "--max-model-len", "--device", "--chat-template", "--derender-port"):
+        assert f" {flag} " in text
+    for flag in ("--port", "--workers", "--worker-url"):
+        assert f" {flag} " not in text
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_taken_port_is_one_line(name: str) -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        done = tandem(name, "--port", str(sock.getsockname()[1]))
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "--port" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["render", "derender", "text", "generate", "prepare"])
+def test_a_model_that_is_not_there_is_one_line(name: str, tmp_path: Path) -> None:
+    port = [] if name == "prepare" else ["--port", str(free_port())]
+    done = tandem(name, "--model", str(tmp_path / "nothing"), *port)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("tandem: ")
+    assert "nothing" in line
+
+
+def test_bad_values_name_the_flag_or_the_variable() -> None:
+    done = tandem("gateway", "--port", "70000")
+    assert (done.returncode, done.stderr) == (2, "tandem: --port 70000: input should be less than or equal to 65535\n")
+    done = tandem("gateway", TANDEM_LOG_LEVEL="loud")
+    assert done.returncode == 2
+    assert done.stderr.startswith("tandem: TANDEM_LOG_LEVEL: ")
