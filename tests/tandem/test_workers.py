@@ -1,0 +1,89 @@
+"""`--workers N`: several processes on one port, seen from outside as one service."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import httpx
+import psutil
+import pytest
+
+from tests.deploy.files import clean_environment
+from tests.tandem.servers import free_port
+
+WORKERS = 2
+
+
+@dataclass
+class Scaled:
+    process: subprocess.Popen[bytes]
+    url: str
+
+    def children(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children()
+
+    def answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/health", trust_env=False).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def scaled() -> Iterator[Scaled]:
+    with _running() as service:
+        eventually(lambda: len(service.children()) == WORKERS and service.answers())
+        yield service
+
+
+@contextmanager
+def _running() -> Iterator[Scaled]:
+    port = free_port()
+    command = [sys.executable, "-m", "tandem", "derender", "--port", str(port), "--workers", str(WORKERS)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=clean_environment())
+    try:
+        yield Scaled(process, f"http://127.0.0.1:{port}")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_worker_that_dies_is_replaced(scaled: Scaled) -> None:
+    victim = scaled.children()[0]
+    victim.kill()
+    eventually(lambda: len(scaled.children()) == WORKERS and victim.pid not in {each.pid for each in scaled.children()})
+    assert scaled.answers()
+
+
+def test_metrics_are_those_of_all(scaled: Scaled) -> None:
+    for _ in range(20):
+        httpx.post(f"{scaled.url}/v1/completions/derender", json=[], trust_env=False)
+    text = httpx.get(f"{scaled.url}/metrics", trust_env=False).text
+    counted = [line for line in text.splitlines() if line.startswith("tandem_requests_total") and 'status="400"' in line]
+    assert sum(float(line.rpartition(" ")[2]) for line in counted) == 20
+
+
+def test_a_signal_stops_them_all(scaled: Scaled) -> None:
+    children = scaled.children()
+    scaled.process.send_signal(signal.SIGTERM)
+    assert scaled.process.wait(30) == 0
+    assert not any(child.is_running() for child in children)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
+def test_none_is_left_when_the_parent_is_killed(scaled: Scaled) -> None:
+    children = scaled.children()
+    scaled.process.kill()
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert all(child.status() == psutil.STATUS_ZOMBIE for child in alive)
