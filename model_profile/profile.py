@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from tokenizers import Tokenizer
 
 from model_profile import sources
 from model_profile.chat_template import ChatTemplate
 from model_profile.errors import BrokenModel
 from model_profile.template_habits import habits
+from protocol.errors import invalid
+from protocol.sampling import SamplingParams
 
 JsonObject = dict[str, Any]
 
@@ -20,7 +23,7 @@ _UNBOUNDED = 10**9
 """tokenizer_config.json writes some 10**30 where nobody set a length."""
 
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length")
-_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
+_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 # Compared by identity: a tokenizer has no equality, and one process holds one profile.
@@ -29,7 +32,8 @@ class ModelProfile:
     """One model's text side.
 
     `eos_token_ids`: the primary one first. `special_tokens`: what templates read (`bos_token`, `eos_token`, …), as text.
-    `vocab_size`: ids the model may emit are below it. `generation_defaults`: sampling values of generation_config.json.
+    `vocab_size`: ids the model may emit are below it. `generation_defaults`: sampling values of generation_config.json, by
+    their names in `SamplingParams`; `max_tokens` where it bounds the output.
     `longest_token`: bytes of text that one token can stand for at most. `fingerprint`: changes with the tokenizer, the template and
     the eos ids, and is the same on every replica.
     """
@@ -76,7 +80,7 @@ def load(model: str, *, chat_template: str | None = None, max_model_len: int | N
         max_model_len=max_model_len or _context_length(folder, config, tokenizer_config),
         vocab_size=max([max(vocabulary.values()) + 1, *_ints(config.get("vocab_size"))]),
         longest_token=max(len(token.encode()) for token in vocabulary),
-        generation_defaults={key: generation[key] for key in _DEFAULTS if generation.get(key) is not None},
+        generation_defaults=_generation_defaults(folder, generation),
         fingerprint=_fingerprint(tokenizer_bytes, template, special, eos),
     )
 
@@ -185,6 +189,18 @@ def _eos_ids(tokenizer: Tokenizer, special: Mapping[str, str], config: JsonObjec
             yield from _ints(value)
 
     return tuple(dict.fromkeys(found()))
+
+
+def _generation_defaults(folder: Path, generation: JsonObject) -> JsonObject:
+    # Checked now: a value that no request could be sampled with must not look like the client's mistake later.
+    values = {key: generation[key] for key in _DEFAULTS if generation.get(key) is not None}
+    if generation.get("max_new_tokens") is not None:
+        values["max_tokens"] = generation["max_new_tokens"]
+    try:
+        SamplingParams.model_validate(values)
+    except ValidationError as error:
+        raise BrokenModel(f"{folder / 'generation_config.json'}: {invalid(error).message}") from error
+    return values
 
 
 def _ints(value: Any) -> list[int]:

@@ -1,6 +1,6 @@
 """What a chat template expects of its input, learned by trying it: families differ, and no template says so.
 
-- Does it walk a message's content parts, or expect one text?
+- Does it take a message's content as one text, or walk its parts, or both?
 - Beside tool calls, does it test for `content` being none, or take an empty text?
 - Does it serialise a call's arguments (objects), or concatenate them (text)?
 - Does it know the role `developer`?
@@ -25,6 +25,7 @@ _DEVELOPER = re.compile(r"""["']developer["']""")
 class TemplateHabits:
     """`argument_text`: arguments given as text come out as that text, so even broken JSON can be shown as it was."""
 
+    content_text: bool
     content_parts: bool
     null_content: bool
     argument_objects: bool
@@ -46,6 +47,7 @@ def habits(source: str) -> TemplateHabits:
     content = None if null else ""
     shows_objects, shows_text = _shows_call(objects[content] or ""), _ARGUMENT_TEXT in (texts[content] or "")
     return TemplateHabits(
+        content_text=_FIRST in (_render(template, [{"role": "user", "content": _FIRST}]) or ""),
         content_parts=_walks_parts(template),
         null_content=null,
         argument_objects=shows_objects or not shows_text,

@@ -1,0 +1,1 @@
+"""Render: an OpenAI request in, prompt token ids out. Stateless, and free of torch."""

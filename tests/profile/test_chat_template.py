@@ -211,6 +211,7 @@ def test_habits_of_real_families(family: str, parts: bool, null: bool, objects: 
 
 def test_habits_of_made_up_templates() -> None:
     assert not habits("{{ messages[0].content }}").content_parts
+    assert not habits("{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}").content_text
     assert not habits("{% for m in messages %}{{ m.content | tojson }}{% endfor %}").content_parts
     assert habits("{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}").content_parts
     prints_none = (

@@ -134,6 +134,7 @@ def test_fingerprint_changes_with_what_it_covers_and_with_nothing_else(model: Pa
         ("tokenizer_config.json", "[1]", "must hold a JSON object"),
         ("config.json", "[" * 100_000, "not valid JSON"),
         ("generation_config.json", "\udcff", "not valid JSON"),
+        ("generation_config.json", '{"temperature": -1}', "temperature"),
         ("chat_template.jinja", "{% for %}", "not valid Jinja"),
         ("chat_template.jinja", "\udcff", "not UTF-8"),
     ],

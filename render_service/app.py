@@ -1,0 +1,48 @@
+"""The render service's settings and app."""
+
+from typing import Annotated
+
+from fastapi import FastAPI
+from pydantic import Field
+
+from model_profile import ModelProfile, load
+from render_service.renderer import Renderer
+from render_service.routes import router
+from service_kit.app import build_app
+from service_kit.models import ServedModel, models_router
+from service_kit.settings import ModelSettings
+
+DESCRIPTION = "Turns OpenAI requests into prompt token ids. Stateless; needs no GPU."
+
+
+class RenderSettings(ModelSettings):
+    """How requests are rendered."""
+
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(8001, description="Port to listen on; 0 takes a free one.")
+    max_logprobs: Annotated[int, Field(ge=-1)] = Field(
+        20, description="Most log probabilities per token that a request may ask for; -1 sets no bound."
+    )
+    trust_request_chat_template: bool = Field(
+        False, description="Render with chat templates that requests bring. They are programs: only for clients that you trust."
+    )
+
+
+def create_app(settings: RenderSettings) -> FastAPI:
+    """Loads the model's text side and builds the app. Raises `model_profile.ProfileError` when that fails."""
+    profile = load(settings.model, chat_template=settings.chat_template, max_model_len=settings.max_model_len)
+    app = build_app("render", DESCRIPTION, settings, [router, models_router])
+    install(app, profile, settings)
+    return app
+
+
+def install(app: FastAPI, profile: ModelProfile, settings: RenderSettings) -> None:
+    """Puts into `app.state` what `routes.router` and the listing of models need."""
+    app.state.served = ServedModel.of(
+        settings.model, settings.served_model_name, max_model_len=profile.max_model_len, profile=profile.fingerprint
+    )
+    app.state.renderer = Renderer(
+        profile=profile,
+        model=app.state.served,
+        max_logprobs=settings.max_logprobs,
+        trust_templates=settings.trust_request_chat_template,
+    )

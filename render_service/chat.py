@@ -1,0 +1,134 @@
+"""`/v1/chat/completions/render`: messages through the chat template, then to ids."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from model_profile import BrokenModel, ChatTemplate, TemplateFailed
+from model_profile.template_habits import habits
+from protocol.chat import ChatCompletionRequest, ChatMessage
+from protocol.errors import BadRequest, invalid
+from protocol.generate import GenerateRequest
+from render_service import sampling
+from render_service.messages import for_template
+from render_service.prompt import from_text, room, truncation
+from render_service.renderer import Renderer
+from service_kit.body import parse
+
+JsonObject = dict[str, Any]
+
+_OWN_NAMES = frozenset({"messages", "tools", "documents", "chat_template", "add_generation_prompt", "continue_final_message"})
+"""What templates see under these names comes from the request's own fields."""
+
+
+def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
+    """A chat request's JSON -> a generate request's. Raises `BadRequest` that names the field, `NotFound` for another model."""
+    request = parse(ChatCompletionRequest, body)
+    profile = renderer.profile
+    model = renderer.model.check(request.model)
+    if request.tool_choice is not None and request.tool_choice not in ("none", "auto"):
+        raise BadRequest("tool_choice: only none and auto are supported; a call cannot be forced", param="tool_choice")
+    asked, asked_at = request.max_tokens, "max_tokens"
+    if request.max_completion_tokens is not None:
+        asked, asked_at = request.max_completion_tokens, "max_completion_tokens"
+    text = prompt_text(
+        renderer,
+        request.messages,
+        tools=tools_as_sent(body) if request.tools else None,
+        documents=request.documents,
+        add_generation_prompt=request.add_generation_prompt,
+        continue_final_message=request.continue_final_message,
+        template=request.chat_template,
+        variables={
+            **({} if request.reasoning_effort is None else {"reasoning_effort": request.reasoning_effort}),
+            **own_variables(request.chat_template_kwargs),
+        },
+    )
+    cut = truncation(profile, request, asked)
+    prompt = from_text(profile, text, add_special_tokens=request.add_special_tokens, where="messages", cut=cut)
+    default = profile.generation_defaults.get("max_tokens")
+    max_tokens = room(profile, prompt, where="messages", asked=asked, asked_at=asked_at, default=default)
+    try:
+        answer = GenerateRequest(
+            request_id=f"chatcmpl-{request.request_id or request_id}",
+            token_ids=prompt.ids,
+            sampling_params=sampling.for_chat(renderer, request, max_tokens),
+            model=model,
+            stream=request.stream,
+            stream_options=request.stream_options,
+            cache_salt=request.cache_salt,
+            priority=request.priority,
+            return_token_ids=request.return_token_ids,
+            token_offsets=prompt.offsets if request.return_token_offsets else None,
+            kv_transfer_params=request.kv_transfer_params,
+            ec_transfer_params=request.ec_transfer_params,
+            profile=profile.fingerprint,
+        )
+    except ValidationError as error:
+        raise invalid(error) from error
+    return answer.wire()
+
+
+def prompt_text(
+    renderer: Renderer,
+    messages: list[ChatMessage],
+    *,
+    tools: Sequence[JsonObject] | None = None,
+    documents: list[JsonObject] | None = None,
+    add_generation_prompt: bool,
+    continue_final_message: bool,
+    template: str | None,
+    variables: JsonObject,
+) -> str:
+    """The text of a chat. `template` is one that the client brought. Raises `BadRequest`."""
+    chosen = _template(renderer, template)
+    chat = for_template(messages, habits(chosen.chosen(with_tools=tools is not None)))
+    try:
+        return chosen.render(
+            chat,
+            tools=tools,
+            documents=documents,
+            add_generation_prompt=add_generation_prompt and not continue_final_message,
+            continue_final_message=continue_final_message,
+            variables={**renderer.profile.special_tokens, **variables},
+        )
+    except TemplateFailed as error:
+        raise BadRequest(f"messages: {error}", param="messages") from error
+
+
+def tools_as_sent(body: bytes) -> list[JsonObject]:
+    """The tools in the client's own order of keys, with nothing added or left out: templates print them as they are."""
+    try:
+        tools: list[JsonObject] = json.loads(body)["tools"]
+    except ValueError as error:  # a number of so many digits that Python will not read it
+        raise BadRequest(f"tools: {error}", param="tools") from error
+    return tools
+
+
+def own_variables(given: JsonObject | None) -> JsonObject:
+    for name in given or {}:
+        if name in _OWN_NAMES:
+            where = f"chat_template_kwargs.{name}"
+            raise BadRequest(f"{where}: give {name} as a field of the request itself", param=where)
+    return given or {}
+
+
+def _template(renderer: Renderer, given: str | None) -> ChatTemplate:
+    if given is None:
+        if renderer.profile.chat_template is None:
+            raise BadRequest(
+                "messages: this model has no chat template; the server's --chat-template names one, or use /v1/completions",
+                param="messages",
+            )
+        return renderer.profile.chat_template
+    if not renderer.trust_templates:
+        raise BadRequest(
+            "chat_template: this server takes no templates from requests; --trust-request-chat-template allows them",
+            param="chat_template",
+        )
+    try:
+        return ChatTemplate.of(given, "chat_template")
+    except BrokenModel as error:
+        raise BadRequest(str(error), param="chat_template") from error

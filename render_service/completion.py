@@ -1,0 +1,67 @@
+"""`/v1/completions/render`: texts or ids, one generate request for each prompt."""
+
+from collections.abc import Iterator
+
+from pydantic import ValidationError
+
+from protocol.completion import CompletionRequest
+from protocol.errors import invalid
+from protocol.generate import GenerateRequest
+from render_service import sampling
+from render_service.prompt import from_ids, from_text, room, truncation
+from render_service.renderer import Renderer
+from service_kit.body import parse
+
+
+def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
+    """A completion request's JSON -> a JSON list of generate requests, in the order of the prompts.
+
+    Raises `BadRequest` that names the field, `NotFound` for another model.
+    """
+    request = parse(CompletionRequest, body)
+    renderer.model.check(request.model)
+    base = f"cmpl-{request.request_id or request_id}"
+    prompts = list(_prompts(request))
+    ids = [base] if len(prompts) == 1 else [f"{base}-{index}" for index in range(len(prompts))]
+    answers = [_one(renderer, request, *prompt, own_id).wire() for prompt, own_id in zip(prompts, ids, strict=True)]
+    return b"[" + b",".join(answers) + b"]"
+
+
+def _prompts(request: CompletionRequest) -> Iterator[tuple[str | list[int], str]]:
+    """Each prompt, and where it stands in the request."""
+    prompt = request.prompt
+    if isinstance(prompt, str) or isinstance(prompt[0], int):
+        yield prompt, "prompt"
+        return
+    items: list[str | list[int]] = [*prompt]
+    for index, item in enumerate(items):
+        yield item, f"prompt.{index}"
+
+
+def _one(renderer: Renderer, request: CompletionRequest, given: str | list[int], where: str, request_id: str) -> GenerateRequest:
+    profile = renderer.profile
+    asked = request.max_tokens if "max_tokens" in request.model_fields_set else None
+    cut = truncation(profile, request, request.max_tokens)
+    if isinstance(given, str):
+        prompt = from_text(profile, given, add_special_tokens=request.add_special_tokens, where=where, cut=cut)
+    else:
+        prompt = from_ids(profile, given, where=where, cut=cut)
+    max_tokens = room(profile, prompt, where=where, asked=asked, default=request.max_tokens)
+    try:
+        return GenerateRequest(
+            request_id=request_id,
+            token_ids=prompt.ids,
+            sampling_params=sampling.for_completion(renderer, request, max_tokens),
+            model=renderer.model.name,
+            stream=request.stream,
+            stream_options=request.stream_options,
+            cache_salt=request.cache_salt,
+            priority=request.priority,
+            return_token_ids=request.return_token_ids,
+            token_offsets=prompt.offsets if request.return_token_offsets else None,
+            kv_transfer_params=request.kv_transfer_params,
+            ec_transfer_params=request.ec_transfer_params,
+            profile=profile.fingerprint,
+        )
+    except ValidationError as error:
+        raise invalid(error) from error

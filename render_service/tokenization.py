@@ -1,0 +1,42 @@
+"""`/tokenize` and `/detokenize`."""
+
+from protocol.tokenize import DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse
+from render_service.chat import own_variables, prompt_text, tools_as_sent
+from render_service.prompt import check_ids, from_text
+from render_service.renderer import Renderer
+from service_kit.body import parse
+
+
+def tokenize(renderer: Renderer, body: bytes) -> bytes:
+    """The ids of a text or of a chat, however long. Raises `BadRequest`, and `NotFound` for another model."""
+    request = parse(TokenizeRequest, body)
+    renderer.model.check(request.model)
+    if request.messages is None:
+        text, special, where = request.prompt or "", request.add_special_tokens is not False, "prompt"
+    else:
+        special, where = bool(request.add_special_tokens), "messages"
+        text = prompt_text(
+            renderer,
+            request.messages,
+            tools=tools_as_sent(body) if request.tools else None,
+            add_generation_prompt=request.add_generation_prompt,
+            continue_final_message=request.continue_final_message,
+            template=request.chat_template,
+            variables=own_variables(request.chat_template_kwargs),
+        )
+    ids = from_text(renderer.profile, text, add_special_tokens=special, where=where, bounded=False).ids
+    tokenizer = renderer.profile.tokenizer
+    return TokenizeResponse(
+        count=len(ids),
+        max_model_len=renderer.profile.max_model_len,
+        tokens=ids,
+        token_strs=[tokenizer.id_to_token(token) or "" for token in ids] if request.return_token_strs else None,
+    ).wire()
+
+
+def detokenize(renderer: Renderer, body: bytes) -> bytes:
+    """The text of ids, special tokens included. Raises `BadRequest` that names an id outside the vocabulary."""
+    request = parse(DetokenizeRequest, body)
+    renderer.model.check(request.model)
+    check_ids(renderer.profile, request.tokens, "tokens")
+    return DetokenizeResponse(prompt=renderer.profile.tokenizer.decode(request.tokens, skip_special_tokens=False)).wire()
