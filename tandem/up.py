@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from generate_worker.app import WorkerSettings
 from pydantic import Field, SecretStr
-from render_service.app import RenderSettings
 from rich.console import Console
 
 from derender_service.app import DerenderSettings
 from gateway.app import GatewaySettings
+from generate_worker.app import WorkerSettings
+from render_service.app import RenderSettings
 from service_kit import parent
 from service_kit.lifecycle import GRACE_SECONDS
 from tandem.fleet import Fleet, FleetError, Service
@@ -84,7 +84,7 @@ def handed_on(settings: UpSettings) -> dict[str, str]:
 def _text(value: Any) -> str:
     if isinstance(value, SecretStr):
         return value.get_secret_value()
-    return value if isinstance(value, str) else json.dumps(value)
+    return json.dumps(value) if isinstance(value, bool | list) else str(value)
 
 
 def _ports(settings: UpSettings) -> list[Wanted]:
