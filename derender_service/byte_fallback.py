@@ -8,7 +8,7 @@ from derender_service.window import Window
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
-MAX_RUN = 128
+MAX_RUN = 96
 """Byte tokens that may wait. A longer run of whole characters is read in parts, so that the state stays bounded."""
 
 
@@ -16,7 +16,7 @@ class ByteFallbackDecoder:
     """Equals the library's Replace, ByteFallback, Fuse, Strip.
 
     There a run of neighbouring byte tokens is text only if the *whole* run is valid UTF-8; else each of its bytes is one U+FFFD.
-    So a run waits while it may still be valid, and once it cannot be, its bytes are shown as they come. In the window a run that
+    So a run waits while it may still be valid; once it cannot be, only bytes that begin a character wait. In the window a run that
     waits is `pending`; a byte token at the end of the context says that the current run is broken.
     `strip` is the character that is left out once at the very start of a text.
     """
@@ -40,23 +40,23 @@ class ByteFallbackDecoder:
             piece = self._read(token)
             if isinstance(piece, str):
                 if run:
-                    parts.append(_resolve(run))
+                    parts.append(REPLACEMENT * len(run) if broken else _resolve(run))
                     run.clear()
                     last = parts[-1][-1]
                 parts.append(piece)
                 broken, last = False, (token if piece else last)
-            elif broken:
-                parts.append(REPLACEMENT)
-            else:
-                run.append(piece)
-                if not _may_be_valid(run):
-                    parts.append(REPLACEMENT * len(run))
-                    run.clear()
-                    broken, last = True, token
-                elif len(run) >= MAX_RUN and not incomplete_tail(bytes(run)):
-                    parts.append(run.decode())
-                    run.clear()
-                    last = parts[-1][-1]
+                continue
+            run.append(piece)
+            broken = broken or not _may_be_valid(run)
+            if broken:
+                shown = len(run) - incomplete_tail(bytes(run))
+                parts.append(REPLACEMENT * shown)
+                del run[:shown]
+                last = token if shown else last
+            elif len(run) >= MAX_RUN and not incomplete_tail(bytes(run)):
+                parts.append(run.decode())
+                run.clear()
+                last = parts[-1][-1]
         pending = tuple(f"<0x{byte:02X}>" for byte in run)
         return self._at_start(window, "".join(parts)), Window((last,) if last else (), pending)
 

@@ -37,20 +37,24 @@ def advance(
 ) -> tuple[Advance, DerenderStreamState]:
     """Reads the chunk's ids. A stopped state must not come here: nothing may follow its end."""
     ids = choice.token_ids or []
-    silent = _stops(choice, eos_token_ids) and not context.include_stop_str_in_output
-    visible = ids[:-1] if silent else ids
+    stops = frozenset() if context.include_stop_str_in_output else _stop_ids(eos_token_ids, context)
+    # The text of a token that can stop the choice waits until it is known whether it did: until the next id, or the end.
+    due = [i for i in state.logprob_context_token_ids[-1:] if i in stops]
+    unread = [*due, *ids]
+    readable = unread[:-1] if _silent(unread, choice, stops, context) else unread
     reader = _Reader(detokenizer, context, choice.finish_reason is not None)
-    before = _Position(_window(state), state.held_text, state.token_count)
-    text, after, matched = reader.read(before, visible)
+    before = _Position(_window(state), state.held_text, state.token_count - len(due))
+    text, after, matched = reader.read(before, readable)
     used = ids
     if matched is not None:
-        used = ids[: reader.tokens_until_match(before, visible)]
+        used = ids[: max(0, reader.tokens_until_match(before, readable) - len(due))]
     entries = choice.logprobs.content[: len(used)] if choice.logprobs and choice.logprobs.content is not None else None
+    offsets = reader.offsets(before.window, [*due, *used], state.logprob_text_offset) if entries is not None else []
     step = Advance(
         text=text,
         token_ids=used,
         logprobs=entries,
-        offsets=reader.offsets(before.window, used, state.logprob_text_offset) if entries is not None else [],
+        offsets=offsets[len(due) :],
         finish_reason=choice.finish_reason if matched is None else FinishReason.STOP,
         stop_reason=choice.stop_reason if matched is None else matched,
     )
@@ -67,16 +71,24 @@ def advance(
     return step, state.model_copy(update=changed)
 
 
-def _stops(choice: GenerateChunkChoice | GenerateChoice, eos_token_ids: frozenset[int]) -> bool:
-    """Whether the chunk's last id is the token that stopped the choice.
+def _stop_ids(eos_token_ids: frozenset[int], context: DerenderContext) -> frozenset[int]:
+    """Ids that stop a choice of this request: the model's eos ids, unless they are ignored, and the request's own."""
+    return (frozenset() if context.ignore_eos else eos_token_ids).union(context.stop_token_ids)
 
-    By the stop reason that names it, or, where the reason is null, by the model's eos ids: an answer that ends in an ordinary token
-    was stopped by something that left no token.
+
+def _silent(
+    ids: Sequence[int], choice: GenerateChunkChoice | GenerateChoice, stops: frozenset[int], context: DerenderContext
+) -> bool:
+    """Whether the last id has no text now: it stopped the choice, or it may yet turn out to have.
+
+    An answer that ends in an ordinary token was stopped by something that left no token.
     """
-    if choice.finish_reason is not FinishReason.STOP or not choice.token_ids:
+    if not ids or context.include_stop_str_in_output:
         return False
-    last = choice.token_ids[-1]
-    return last == choice.stop_reason if choice.stop_reason is not None else last in eos_token_ids
+    last, reason = ids[-1], choice.stop_reason
+    if choice.finish_reason is None:
+        return last in stops
+    return choice.finish_reason is FinishReason.STOP and (last in stops if reason is None else last == reason)
 
 
 def _window(state: DerenderStreamState) -> Window:

@@ -18,6 +18,8 @@ def context_of(request: Request | None, prompt_tokens: int) -> DerenderContext:
     return DerenderContext(
         prompt_tokens=prompt_tokens,
         stop=request.stop_strings,
+        stop_token_ids=request.stop_token_ids or [],
+        ignore_eos=request.ignore_eos,
         include_stop_str_in_output=request.include_stop_str_in_output,
         min_tokens=request.min_tokens,
         keep_special_tokens=not request.skip_special_tokens,

@@ -14,7 +14,7 @@ from protocol.completion import CompletionChunk, CompletionRequest
 from protocol.errors import ErrorInfo, field_error
 from protocol.generate import FinishReason, GenerateResponse, Timings
 from protocol.logprobs import TokenLogprobs
-from protocol.sampling import MAX_STOP_BYTES, StopStrings
+from protocol.sampling import MAX_STOP_BYTES, StopStrings, StopTokenIds
 from protocol.usage import Usage
 
 T = TypeVar("T")
@@ -31,6 +31,8 @@ class DerenderContext(Closed):
 
     prompt_tokens: Terse[Annotated[int, Field(ge=0)]] = 0
     stop: Terse[StopStrings] = []
+    stop_token_ids: Terse[StopTokenIds] = []
+    ignore_eos: Terse[bool] = False
     include_stop_str_in_output: Terse[bool] = False
     min_tokens: Terse[Annotated[int, Field(ge=0)]] = 0
     keep_special_tokens: Terse[bool] = False

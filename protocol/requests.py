@@ -6,7 +6,7 @@ from pydantic import Field
 
 from protocol.base import JsonObject, RequestId, Seed, TokenId, Wire
 from protocol.generate import StreamOptions
-from protocol.sampling import MAX_CHOICES, Stop
+from protocol.sampling import MAX_CHOICES, Stop, StopTokenIds
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -32,7 +32,7 @@ class GenerationRequest(Wire):
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     min_tokens: Annotated[int, Field(ge=0)] = 0
-    stop_token_ids: list[TokenId] | None = None
+    stop_token_ids: StopTokenIds | None = None
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True

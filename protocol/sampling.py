@@ -21,8 +21,11 @@ def _within_bounds(stop: list[str] | str) -> list[str] | str:
     return stop
 
 
+MAX_STOP_TOKEN_IDS = 64
+
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_BYTES)]
 StopStrings = Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS), AfterValidator(_within_bounds)]
+StopTokenIds = Annotated[list[TokenId], Field(max_length=MAX_STOP_TOKEN_IDS)]
 Stop = StopStrings | Annotated[StopString, AfterValidator(_within_bounds)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -47,7 +50,7 @@ class SamplingParams(Extensible):
     max_tokens: Maybe[Annotated[int, Field(ge=1)]] = None
     min_tokens: Annotated[int, Field(ge=0)] = 0
     stop: Maybe[Stop] = None
-    stop_token_ids: Maybe[list[TokenId]] = None
+    stop_token_ids: Maybe[StopTokenIds] = None
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
