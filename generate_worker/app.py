@@ -1,0 +1,126 @@
+"""The generate worker as an app: settings in, FastAPI out."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+from fastapi import FastAPI
+from pydantic import Field
+
+from generate_worker.admission import Limits
+from generate_worker.engine.base import Engine, Observer
+from generate_worker.metrics import WorkerMetrics
+from generate_worker.routes import Worker, router
+from generate_worker.stop_tokens import StopTokens
+from protocol.errors import Overloaded
+from protocol.models import Health
+from service_kit import VERSION
+from service_kit.app import build_app
+from service_kit.metrics import Metrics
+from service_kit.settings import ServiceSettings
+
+SERVICE = "generate"
+_UNLIMITED = 2**31
+
+
+class WorkerSettings(ServiceSettings):
+    """Flags of the worker."""
+
+    model: str = Field("smollm2", description="smollm2 (packaged), a local Hugging Face folder, a GGUF file, or a hub id.")
+    served_model_name: str | None = Field(None, description="Name that clients use; by default the value of --model.")
+    max_model_len: Annotated[int, Field(ge=2)] | None = Field(
+        None, description="Context length in tokens; by default the model's own."
+    )
+    engine: Literal["torch", "replay"] = Field("torch", description="torch runs the model; replay plays ids back (for tests).")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where the model runs; auto takes CUDA where there is one.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Precision of weights and KV cache; auto is float32 on the CPU, bfloat16 on CUDA."
+    )
+    max_num_seqs: Annotated[int, Field(ge=1, le=1024)] = Field(8, description="Choices that are decoded at once.")
+    max_queue: Annotated[int, Field(ge=0)] = Field(64, description="Requests that may wait; 503 beyond.")
+    prefill_chunk_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="Prompt tokens computed between two tokens of running streams; by default 64 on the CPU, 512 on CUDA.",
+    )
+    max_logprobs: Annotated[int, Field(ge=-1)] = Field(20, description="Largest logprobs a request may ask for; -1 for no bound.")
+    torch_threads: Annotated[int, Field(ge=0)] = Field(0, description="CPU threads of one model step; 0 takes all cores given.")
+    replay_script: Path | None = Field(None, description='JSON lines {"token_ids": [...]} to replay; without it ids are made up.')
+    replay_tokens_per_second: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="Replay rate of one choice; 0: as fast as it goes."
+    )
+    replay_chunk_size: Annotated[int, Field(ge=1)] = Field(1, description="Ids in one replayed event.")
+    replay_vocab_size: Annotated[int, Field(ge=2)] = Field(
+        32_000, description="Vocabulary that replay admits and makes ids up from."
+    )
+    replay_eos_token_id: Annotated[int, Field(ge=0)] | None = Field(2, description="Id that ends a replayed choice.")
+
+
+def create_app(settings: WorkerSettings) -> FastAPI:
+    """Loads the model, which takes its time. Raises `model_profile.errors.ProfileError` with one line that says what is wrong."""
+    metrics = Metrics(SERVICE)
+    own = WorkerMetrics(metrics)
+    engine, limits = _torch(settings, own.observer) if settings.engine == "torch" else _replay(settings, own.observer)
+    own.watch(engine)
+
+    def fail_open() -> None:
+        engine.fail_all(Overloaded("this server is shutting down", retry_after=5))
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        engine.start()
+        yield
+        fail_open()
+        await asyncio.to_thread(engine.close)
+
+    async def health() -> Health:
+        return Health(status="ok" if engine.alive else "down", service=SERVICE, version=VERSION)
+
+    app = build_app(SERVICE, "Token ids in, token ids out.", settings, [router], metrics=metrics, lifespan=lifespan, health=health)
+    app.state.worker = Worker(engine, limits, settings.model)
+    app.state.lifecycle.on_expired(fail_open)
+    return app
+
+
+def _limits(settings: WorkerSettings, vocab_size: int, max_model_len: int, stop_tokens: StopTokens) -> Limits:
+    name = settings.served_model_name or settings.model
+    return Limits(name, vocab_size, max_model_len, stop_tokens, settings.max_num_seqs, settings.max_logprobs)
+
+
+def _torch(settings: WorkerSettings, observer: Observer) -> tuple[Engine, Limits]:
+    # Imported here: the replay engine runs without torch.
+    from generate_worker.engine.loading import load_torch_engine
+
+    loaded = load_torch_engine(
+        settings.model,
+        device=settings.device,
+        dtype=settings.dtype,
+        slots=settings.max_num_seqs,
+        max_queue=settings.max_queue,
+        max_model_len=settings.max_model_len,
+        chunk_tokens=settings.prefill_chunk_tokens,
+        threads=settings.torch_threads,
+        observer=observer,
+    )
+    return loaded.engine, _limits(settings, loaded.vocab_size, loaded.max_model_len, loaded.stop_tokens)
+
+
+def _replay(settings: WorkerSettings, observer: Observer) -> tuple[Engine, Limits]:
+    from generate_worker.engine.replay_engine import Pace, ReplayEngine, Script, Synthetic
+    from generate_worker.engine.scheduler import Scheduler
+
+    eos = settings.replay_eos_token_id
+    stop_tokens = StopTokens(eos, frozenset(() if eos is None else (eos,)))
+    max_model_len = settings.max_model_len or 8192
+    source = (
+        Script.read(settings.replay_script) if settings.replay_script else Synthetic(settings.replay_vocab_size, stop_tokens.all)
+    )
+    engine = ReplayEngine(
+        source,
+        Pace(settings.replay_tokens_per_second, settings.replay_chunk_size),
+        Scheduler(settings.max_num_seqs, _UNLIMITED, settings.max_queue),
+        max_model_len,
+        observer,
+    )
+    return engine, _limits(settings, settings.replay_vocab_size, max_model_len, stop_tokens)
