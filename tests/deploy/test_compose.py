@@ -113,7 +113,7 @@ def test_every_command_and_health_check_runs(tmp_path: Path) -> None:
             for key, value in variables.items()
             if key.endswith("_URL")
         }
-        environments[name] = clean_environment(**variables, TANDEM_PORT=ports[name])
+        environments[name] = clean_environment(**variables | {"TANDEM_PORT": ports[name]})
     assert not healthy("gateway", environments["gateway"])
     with ExitStack() as stack:
         for name in ("render", "worker", "derender", "gateway"):

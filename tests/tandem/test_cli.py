@@ -7,12 +7,19 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from tandem.cli import COMMANDS
+from tandem.cli import COMMANDS, build
 from tests.deploy.files import clean_environment
 from tests.tandem.servers import free_port
 
 SERVICES = ["render", "derender", "text", "generate", "gateway"]
+MODEL_LOADERS = ["render", "derender", "text", "generate", "prepare"]
+
+
+def one_is_enough(names: list[str]) -> list[object]:
+    """The first of them; the others, which go the same way, are for when there is time."""
+    return [names[0], *(pytest.param(name, marks=pytest.mark.slow) for name in names[1:])]
 
 
 def tandem(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -24,42 +31,47 @@ def test_version() -> None:
     assert tandem("--version").stdout == f"tandem {version('tandem-serving')}\n"
 
 
-def test_help_lists_every_command() -> None:
-    done = tandem("--help")
-    assert done.returncode == 0
-    assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_no_command_line_loads_torch(name: str) -> None:
-    code = f"""
+def test_no_command_line_loads_torch() -> None:
+    code = """
 import sys
 from tandem.cli import build
-build([{name!r}])
-heavy = {{"torch", "transformers"}} & sys.modules.keys()
+build([])
+heavy = {"torch", "transformers"} & sys.modules.keys()
 assert not heavy, heavy
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
+def help_of(*arguments: str) -> str:
+    result = CliRunner().invoke(build(list(arguments)), [*arguments, "--help"])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_help_lists_every_command() -> None:
+    text = help_of()
+    assert all(f"\n  {name} " in text for name in COMMANDS)
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_flags_of_every_service(name: str) -> None:
-    text = tandem(name, "--help").stdout
-    assert {flag for flag in ("--host", "--port", "--api-key", "--log-format") if flag not in text} == set()
-    assert ("--model " in text) == (name != "gateway")
-    assert ("--workers" in text) == (name in {"render", "derender", "text"})
+    text = help_of(name)
+    for flag in ("--host", "--port", "--api-key", "--log-format"):
+        assert f" {flag} " in text
+    assert (" --model " in text) == (name != "gateway")
+    assert (" --workers " in text) == (name in {"render", "derender", "text"})
 
 
 def test_up_has_every_services_flags_but_those_it_decides() -> None:
-    text = tandem("up", "--help").stdout
+    text = help_of("up")
     for flag in ("--model", "--max-model-len", "--device", "--chat-template", "--derender-port"):
         assert f" {flag} " in text
     for flag in ("--port", "--workers", "--worker-url"):
         assert f" {flag} " not in text
 
 
-@pytest.mark.parametrize("name", SERVICES)
+@pytest.mark.parametrize("name", one_is_enough(SERVICES))
 def test_a_taken_port_is_one_line(name: str) -> None:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -70,7 +82,7 @@ def test_a_taken_port_is_one_line(name: str) -> None:
     assert "--port" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["render", "derender", "text", "generate", "prepare"])
+@pytest.mark.parametrize("name", one_is_enough(MODEL_LOADERS))
 def test_a_model_that_is_not_there_is_one_line(name: str, tmp_path: Path) -> None:
     port = [] if name == "prepare" else ["--port", str(free_port())]
     done = tandem(name, "--model", str(tmp_path / "nothing"), *port)

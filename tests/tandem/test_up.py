@@ -77,7 +77,7 @@ def gone(processes: list[psutil.Process], seconds: float = STOP_SECONDS) -> bool
     return all(each.status() == psutil.STATUS_ZOMBIE for each in alive)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_all_are_ready_and_a_signal_stops_them_all(tmp_path: Path, signum: int) -> None:
     with running(tmp_path) as up:
         up.wait_for(READY)
@@ -93,6 +93,7 @@ def test_all_are_ready_and_a_signal_stops_them_all(tmp_path: Path, signum: int) 
         assert marks == set(NAMES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["worker", "gateway"])
 def test_one_death_stops_the_rest_and_is_named(tmp_path: Path, victim: str) -> None:
     with running(tmp_path) as up:
@@ -104,6 +105,7 @@ def test_one_death_stops_the_rest_and_is_named(tmp_path: Path, victim: str) -> N
         assert gone(list(services.values()), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
 def test_no_orphans_when_up_itself_is_killed(tmp_path: Path) -> None:
     with running(tmp_path) as up:
@@ -113,6 +115,7 @@ def test_no_orphans_when_up_itself_is_killed(tmp_path: Path) -> None:
         assert gone(services)
 
 
+@pytest.mark.slow
 def test_a_signal_while_starting_stops_what_has_started(tmp_path: Path) -> None:
     with running(tmp_path) as up:
         deadline = time.monotonic() + START_SECONDS
@@ -125,6 +128,7 @@ def test_a_signal_while_starting_stops_what_has_started(tmp_path: Path) -> None:
         assert READY not in up.output.read_text()
 
 
+@pytest.mark.slow
 def test_derender_replicas(tmp_path: Path) -> None:
     with running(tmp_path, "--derender-replicas", "2") as up:
         up.wait_for(READY)
@@ -153,6 +157,7 @@ def test_a_model_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     assert str(tmp_path / "nothing") in line
 
 
+@pytest.mark.slow
 def test_an_api_key_is_asked_for_and_is_in_no_command_line(tmp_path: Path) -> None:
     with running(tmp_path, "--api-key", "a-key") as up:
         up.wait_for(READY)
@@ -161,3 +166,20 @@ def test_an_api_key_is_asked_for_and_is_in_no_command_line(tmp_path: Path) -> No
         assert httpx.get(models, headers={"Authorization": "Bearer a-key"}, trust_env=False).status_code == 200
         assert not any("a-key" in argument for service in up.services().values() for argument in service.cmdline())
         assert os.environ.get("TANDEM_API_KEY") is None
+
+
+@pytest.mark.slow
+def test_a_running_stream_ends_as_it_should_when_up_is_told_to_stop(tmp_path: Path) -> None:
+    body = {"prompt": "Once", "max_tokens": 40, "ignore_eos": True, "stream": True}
+    with running(tmp_path, "--replay-tokens-per-second", "20") as up:
+        up.wait_for(READY)
+        url = f"{up.addresses['gateway']}/v1/completions"
+        with httpx.stream("POST", url, json=body, timeout=30, trust_env=False) as stream:
+            lines = (line for line in stream.iter_lines() if line.startswith("data: "))
+            first = next(lines)
+            up.process.send_signal(signal.SIGINT)
+            rest = list(lines)
+        assert "error" not in first
+        assert rest[-1] == "data: [DONE]"
+        assert any('"finish_reason":"length"' in line for line in rest)
+        assert up.process.wait(STOP_SECONDS) == 0

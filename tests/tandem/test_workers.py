@@ -17,6 +17,8 @@ from tests.tandem.servers import free_port
 
 WORKERS = 2
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Scaled:
