@@ -12,9 +12,11 @@ from typing import Any, NoReturn
 
 import jinja2
 from jinja2 import nodes
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 
 from model_profile.errors import BrokenModel
 
@@ -30,7 +32,7 @@ class TemplateRefused(TemplateFailed):
 
 
 # What running a template may raise: its code is arbitrary, but none of these is a fault of the service.
-_FAILURES = (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
+_FAILURES = (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError, MemoryError)
 
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 # Put behind the text to continue, and looked for in the rendering. The blank at its end shows whether the template trims.
@@ -111,7 +113,7 @@ def _with_reasoning(message: Message) -> dict[str, Any]:
 
 def _mark_final(chat: list[dict[str, Any]]) -> str:
     """Marks the end of the last message's text, in place, and returns that text."""
-    last = chat[-1]
+    last = chat[-1] if chat else {}
     content = last.get("content")
     if isinstance(content, str):
         last["content"] = content + _MARK
@@ -148,6 +150,22 @@ class _Generation(Extension):
         return nodes.Scope(body, lineno=line)
 
 
+class _Namespace(Namespace):
+    """Jinja's, but for names with a leading underscore: stored ones would stand in for Python's own attributes of the object."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            raise SecurityError(f"a chat template may not store {name!r} in a namespace")
+        super().__setitem__(name, value)
+
+
+def _namespace(*args: Any, **values: Any) -> Namespace:
+    made = _Namespace()
+    for name, value in dict(*args, **values).items():
+        made[name] = value
+    return made
+
+
 def _refuse(message: object) -> NoReturn:
     raise TemplateRefused(f"the chat template refuses these messages: {message}")
 
@@ -171,7 +189,7 @@ def _to_json(
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
     environment.filters["tojson"] = _to_json
-    environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
+    environment.globals |= {"raise_exception": _refuse, "strftime_now": _now, "namespace": _namespace}
     return environment
 
 

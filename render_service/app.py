@@ -19,9 +19,7 @@ class RenderSettings(ModelSettings):
     """How requests are rendered."""
 
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8001, description="Port to listen on; 0 takes a free one.")
-    max_logprobs: Annotated[int, Field(ge=-1)] = Field(
-        20, description="Most log probabilities per token that a request may ask for; -1 sets no bound."
-    )
+    max_logprobs: Annotated[int, Field(ge=0)] = Field(20, description="Most alternatives a token may have in logprobs.")
     trust_request_chat_template: bool = Field(
         False, description="Render with chat templates that requests bring. They are programs: only for clients that you trust."
     )

@@ -47,7 +47,14 @@ def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
         },
     )
     cut = truncation(profile, request, asked)
-    prompt = from_text(profile, text, add_special_tokens=request.add_special_tokens, where="messages", cut=cut)
+    prompt = from_text(
+        profile,
+        text,
+        where="messages",
+        add_special_tokens=request.add_special_tokens,
+        cut=cut,
+        with_offsets=bool(request.return_token_offsets),
+    )
     default = profile.generation_defaults.get("max_tokens")
     max_tokens = room(profile, prompt, where="messages", asked=asked, asked_at=asked_at, default=default)
     try:
@@ -61,7 +68,7 @@ def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
             cache_salt=request.cache_salt,
             priority=request.priority,
             return_token_ids=request.return_token_ids,
-            token_offsets=prompt.offsets if request.return_token_offsets else None,
+            token_offsets=prompt.offsets,
             kv_transfer_params=request.kv_transfer_params,
             ec_transfer_params=request.ec_transfer_params,
             profile=profile.fingerprint,

@@ -43,7 +43,14 @@ def _one(renderer: Renderer, request: CompletionRequest, given: str | list[int],
     asked = request.max_tokens if "max_tokens" in request.model_fields_set else None
     cut = truncation(profile, request, request.max_tokens)
     if isinstance(given, str):
-        prompt = from_text(profile, given, add_special_tokens=request.add_special_tokens, where=where, cut=cut)
+        prompt = from_text(
+            profile,
+            given,
+            where=where,
+            add_special_tokens=request.add_special_tokens,
+            cut=cut,
+            with_offsets=bool(request.return_token_offsets),
+        )
     else:
         prompt = from_ids(profile, given, where=where, cut=cut)
     max_tokens = room(profile, prompt, where=where, asked=asked, default=request.max_tokens)
@@ -58,7 +65,7 @@ def _one(renderer: Renderer, request: CompletionRequest, given: str | list[int],
             cache_salt=request.cache_salt,
             priority=request.priority,
             return_token_ids=request.return_token_ids,
-            token_offsets=prompt.offsets if request.return_token_offsets else None,
+            token_offsets=prompt.offsets,
             kv_transfer_params=request.kv_transfer_params,
             ec_transfer_params=request.ec_transfer_params,
             profile=profile.fingerprint,

@@ -8,7 +8,7 @@ from service_kit.models import ServedModel
 
 @dataclass(frozen=True)
 class Renderer:
-    """`max_logprobs` is the most a request may ask for, -1 for no bound. `trust_templates`: requests may bring chat templates."""
+    """`max_logprobs` is the most that a request may ask for. `trust_templates`: requests may bring chat templates."""
 
     profile: ModelProfile
     model: ServedModel

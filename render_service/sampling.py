@@ -53,7 +53,9 @@ def for_completion(renderer: Renderer, request: CompletionRequest, max_tokens: i
 
 def _params(profile: ModelProfile, request: GenerationRequest, max_tokens: int, logprobs: int | None) -> SamplingParams:
     for name in _UNSUPPORTED:
-        if getattr(request, name) not in (None, False, [], {}):
+        value = getattr(request, name)
+        # Asking for nothing is fine; 0 asks for something.
+        if value is not None and value is not False and value not in ([], {}):
             raise _unsupported(name)
     if request.length_penalty != 1.0:
         raise _unsupported("length_penalty")
@@ -115,7 +117,7 @@ def _allowed(profile: ModelProfile, ids: list[int] | None) -> list[int] | None:
 
 def _logprobs(renderer: Renderer, wanted: int | None, where: str) -> int | None:
     bound = renderer.max_logprobs
-    if wanted is not None and bound != -1 and not 0 <= wanted <= bound:
+    if wanted is not None and not 0 <= wanted <= bound:
         raise BadRequest(f"{where}: {wanted} is outside this server's bounds of 0 to {bound}", param=where)
     return wanted
 

@@ -24,7 +24,7 @@ def tokenize(renderer: Renderer, body: bytes) -> bytes:
             template=request.chat_template,
             variables=own_variables(request.chat_template_kwargs),
         )
-    ids = from_text(renderer.profile, text, add_special_tokens=special, where=where, bounded=False).ids
+    ids = from_text(renderer.profile, text, where=where, add_special_tokens=special, bounded=False).ids
     tokenizer = renderer.profile.tokenizer
     return TokenizeResponse(
         count=len(ids),
@@ -39,4 +39,6 @@ def detokenize(renderer: Renderer, body: bytes) -> bytes:
     request = parse(DetokenizeRequest, body)
     renderer.model.check(request.model)
     check_ids(renderer.profile, request.tokens, "tokens")
-    return DetokenizeResponse(prompt=renderer.profile.tokenizer.decode(request.tokens, skip_special_tokens=False)).wire()
+    # In a batch, as in `prompt.from_text`: `decode` alone would stop the event loop.
+    (text,) = renderer.profile.tokenizer.decode_batch([request.tokens], skip_special_tokens=False)
+    return DetokenizeResponse(prompt=text).wire()

@@ -122,6 +122,7 @@ def one(source: str, **variables: Any) -> str:
         ("{{ {'b': 1, 'a': [2]} | tojson(indent=2, sort_keys=true) }}", '{\n  "a": [\n    2\n  ],\n  "b": 1\n}'),
         ("{{ {'a': 1, 'b': 2} | tojson(separators=(',', ':')) }}", '{"a":1,"b":2}'),
         ("{{ strftime_now('%Y') | length }}", "4"),
+        ("{% set ns = namespace({'a': 1}, b=2) %}{% set ns.c = ns.a + ns.b %}{{ ns.c }}", "3"),
         ("{{ extra }}|{{ missing }}", "7|"),
     ],
 )
@@ -135,6 +136,9 @@ def test_the_dialect(source: str, expected: str) -> None:
         "{{ messages.append(1) }}",
         "{{ ''.__class__.__mro__ }}",
         "{{ 1 / 0 }}",
+        "{{ 'a' * 10 ** 15 }}",
+        "{{ namespace(__class__=1) }}",
+        "{% set ns = namespace() %}{% set ns._x = 1 %}",
         "{{ 'a' + 1 }}",
         "{{ nothing.deeper }}",
         "{% include 'other' %}",
@@ -158,7 +162,7 @@ def test_a_template_may_refuse() -> None:
 
 
 @pytest.mark.parametrize(
-    "messages", [[{"role": "assistant", "content": None}], [{"role": "assistant", "content": []}], [{"role": "assistant"}]]
+    "messages", [[{"role": "assistant", "content": None}], [{"role": "assistant", "content": []}], [{"role": "assistant"}], []]
 )
 def test_nothing_to_continue(messages: list[dict[str, Any]]) -> None:
     with pytest.raises(TemplateRefused, match="no text to continue"):

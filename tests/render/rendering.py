@@ -1,0 +1,39 @@
+"""Rendering in a test: a renderer for any test tokenizer, and requests through the pure functions."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from render_service import chat, completion, tokenization
+from render_service.renderer import Renderer
+from service_kit.models import ServedModel
+from tests.tokenizers import profile
+
+
+def renderer(family: str, *, name: str = "m", trust_templates: bool = True, **changes: Any) -> Renderer:
+    """For a test tokenizer; `changes` replace fields of its profile."""
+    return Renderer(replace(profile(family), **changes), ServedModel(name, name, 0), 20, trust_templates)
+
+
+def render_chat(render: Renderer, **request: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(chat.render(render, json.dumps(request).encode(), "id"))
+    return answer
+
+
+def render_completion(render: Renderer, **request: Any) -> list[dict[str, Any]]:
+    answer: list[dict[str, Any]] = json.loads(completion.render(render, json.dumps(request).encode(), "id"))
+    return answer
+
+
+def say(text: str, **request: Any) -> dict[str, Any]:
+    """A chat request with one user message."""
+    return {"messages": [{"role": "user", "content": text}], **request}
+
+
+ENDPOINTS: dict[str, Callable[[Renderer, bytes], bytes]] = {
+    "/v1/chat/completions/render": lambda render, body: chat.render(render, body, "id"),
+    "/v1/completions/render": lambda render, body: completion.render(render, body, "id"),
+    "/tokenize": tokenization.tokenize,
+    "/detokenize": tokenization.detokenize,
+}
