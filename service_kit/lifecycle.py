@@ -1,6 +1,7 @@
 """From start to shutdown: running requests may end, new ones are refused, and past the limit streams are told to stop."""
 
 import asyncio
+import logging
 import signal
 import socket
 import sys
@@ -11,6 +12,8 @@ from fastapi import FastAPI
 
 from service_kit import logs
 from service_kit.settings import ServiceSettings
+
+log = logging.getLogger("tandem.service")
 
 GRACE_SECONDS = 5.0
 """After the drain limit: time for the last error events to reach their clients before connections are cut."""
@@ -40,9 +43,17 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._app, self._drain_seconds = app, drain_seconds
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for sock in sockets or ():
+            if self.started:
+                host, port, *_ = sock.getsockname()
+                log.info("serving on %s:%d", host, port)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         lifecycle: Lifecycle = self._app.state.lifecycle
         lifecycle.draining = True
+        log.info("stopping; running requests have %.0f s to end", self._drain_seconds)
         timer = asyncio.get_running_loop().call_later(self._drain_seconds, lifecycle.expire)
         try:
             await super().shutdown(sockets)

@@ -17,7 +17,9 @@ _PLAIN = logging.LogRecord("", 0, "", 0, "", (), None).__dict__.keys() | {
 }
 
 
-class _RequestFilter(logging.Filter):
+class RequestFilter(logging.Filter):
+    """Gives every record the request id and the trace id of the request it was written for."""
+
     def filter(self, record: logging.LogRecord) -> bool:
         record.request_id = context.request_id.get()
         trace = context.traceparent.get()
@@ -55,7 +57,7 @@ class ConsoleFormatter(logging.Formatter):
 def configure(log_format: Literal["console", "json"], level: str) -> None:
     """Sends every logger of this process to standard error, in one format."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(_RequestFilter())
+    handler.addFilter(RequestFilter())
     handler.setFormatter(JsonFormatter() if log_format == "json" else ConsoleFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -63,6 +65,6 @@ def configure(log_format: Literal["console", "json"], level: str) -> None:
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True
-    # One access line a request comes from the edge; per-call lines of HTTP clients would drown it.
-    for name in ("uvicorn.access", "httpx", "httpcore"):
+    # One access line a request comes from the edge, one for start and stop from the lifecycle; more of the same would drown them.
+    for name in ("uvicorn.access", "uvicorn.error", "httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)
