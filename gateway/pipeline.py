@@ -113,6 +113,7 @@ class Exchange:
         details = [output.prompt_tokens_details for output in outputs if output.prompt_tokens_details is not None]
         if details and len(outputs) == 1:
             usage.prompt_tokens_details = details[0]
+        last.pop("timings", None)
         yield {**last, "choices": [], "usage": usage.model_dump()}
 
 

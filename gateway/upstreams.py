@@ -58,7 +58,9 @@ class Upstream:
 
     async def _open(self, method: str, path: str, body: bytes | None, *, read: bool) -> "Live":
         problem: TandemError = Unreachable(f"no {self.kind} service is configured")
-        for replica in await self.replicas.ordered():
+        replicas = await self.replicas.ordered()
+        # The only replica is tried twice: the connection that was kept open to it may have died with its last incarnation.
+        for replica in replicas * 2 if len(replicas) == 1 and read else replicas:
             live = await self._try(replica, method, path, body, read=read)
             if isinstance(live, Unreachable):
                 problem = live
