@@ -106,7 +106,7 @@ def outcome(endpoint: str, family: str, body: bytes) -> bytes | Blame:
 
 
 @settings(max_examples=100, deadline=None)
-@given(text=st.text(max_size=60))
+@given(text=st.text(st.characters(codec="utf-8", exclude_characters="▁"), max_size=60))  # gemma3 writes spaces as ▁
 @pytest.mark.parametrize("family", ["llama3_1", "gemma3"])  # smollm2's vocabulary lacks some bytes
 def test_detokenize_undoes_tokenize(family: str, text: str) -> None:
     def post(path: str, **body: Any) -> dict[str, Any]:
