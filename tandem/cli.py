@@ -28,9 +28,8 @@ def up() -> Command:
 
 
 def render() -> Command:
-    from render_service.app import RenderSettings, create_app
-
     from model_profile.errors import ProfileError
+    from render_service.app import RenderSettings, create_app
     from tandem.serve import serve
 
     @from_settings(RenderSettings)
@@ -69,7 +68,6 @@ def text() -> Command:
 
 def generate() -> Command:
     from generate_worker.app import WorkerSettings, create_app
-
     from model_profile.errors import ProfileError
     from tandem.prepare import need_torch
     from tandem.serve import serve
