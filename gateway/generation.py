@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+from gateway.merge import ready
 from gateway.metrics import GatewayMetrics
 from gateway.upstreams import Unreachable, Upstream
 from protocol.errors import UpstreamError
@@ -22,6 +23,8 @@ JsonObject = dict[str, Any]
 
 GENERATE = "/inference/v1/generate"
 MAX_RESUMES = 3
+AHEAD = 64
+"""Pieces of a worker's stream that may wait while earlier ones are derendered: under load they are derendered together."""
 
 
 class BrokenStream(UpstreamError):
@@ -41,7 +44,7 @@ class Generation:
         self._resumable = self._n == 1
 
     async def batches(self) -> AsyncGenerator[list[GenerateEvent], None]:
-        """Events in the order they came, those of one network read together, until every choice has ended.
+        """Events in the order they came, those that came together as one batch, until every choice has ended.
 
         Raises `RelayedError` or `Unreachable` before the first event, `BrokenStream` or `Unreachable` later; an `error` event is
         the last one.
@@ -62,12 +65,12 @@ class Generation:
     async def _attempt(self) -> AsyncGenerator[list[GenerateEvent], None]:
         normaliser = StreamNormaliser(self._request["request_id"], int(time.time()), n=self._n, resumed=len(self._ids))
         decoder = SSEDecoder()
-        async with await self._worker.stream(GENERATE, self._body()) as live, aclosing(live.chunks()) as chunks:
-            async for chunk in chunks:
+        async with await self._worker.stream(GENERATE, self._body()) as live, aclosing(ready(live.chunks(), AHEAD)) as batches:
+            async for chunks in batches:
                 batch: list[GenerateEvent] = []
                 ended = False
                 try:
-                    for event in decoder.feed(chunk):
+                    for event in decoder.feed(b"".join(chunks)):
                         ended = ended or event.data == DONE
                         batch += normaliser.end() if event.data == DONE else normaliser.feed(self._payload(event.data))
                 except (SSEError, StreamError) as error:

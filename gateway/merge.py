@@ -1,4 +1,4 @@
-"""Several streams as one, each item as it comes."""
+"""Streams put together: several as one, and what is ready of one as a batch."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -9,9 +9,9 @@ T = TypeVar("T")
 
 
 async def merge(sources: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
-    """Holds at most one item of each source, so a slow reader slows the sources. The first failure ends all of them.
+    """Items of all sources, each as it comes. The first failure ends all of them; every source is closed on every path.
 
-    Every source is closed on every path.
+    Holds at most one item of each source, so a slow reader slows the sources.
     """
     if len(sources) == 1:
         async with aclosing(sources[0]) as only:
@@ -36,3 +36,31 @@ async def merge(sources: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T,
         await asyncio.gather(*steps, return_exceptions=True)
         for source in sources:
             await source.aclose()
+
+
+async def ready(source: AsyncGenerator[T, None], limit: int) -> AsyncGenerator[list[T], None]:
+    """What has come since the last look, at least one item: while the reader is busy the source goes on, up to `limit` items ahead.
+
+    A failure of the source is raised after what came before it. The source is closed on every path.
+    """
+    queue: asyncio.Queue[T] = asyncio.Queue(limit)
+
+    async def pump() -> None:
+        async with aclosing(source):
+            async for item in source:
+                await queue.put(item)
+
+    pumping = asyncio.ensure_future(pump())
+    try:
+        while True:
+            first = asyncio.ensure_future(queue.get())
+            await asyncio.wait({first, pumping}, return_when=asyncio.FIRST_COMPLETED)
+            if not first.done():
+                first.cancel()
+                await asyncio.wait({first})
+                pumping.result()
+                return
+            yield [first.result(), *(queue.get_nowait() for _ in range(queue.qsize()))]
+    finally:
+        pumping.cancel()
+        await asyncio.wait({pumping})

@@ -1,0 +1,26 @@
+"""The floor: a FastAPI endpoint that reads a JSON body and answers one of the same size, served as our services are."""
+
+import argparse
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+app = FastAPI()
+
+
+@app.get("/health")
+async def health() -> dict[str, str]:
+    return {"status": "ok"}
+
+
+@app.post("/echo")
+async def echo(body: dict[str, Any]) -> dict[str, Any]:
+    return body
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    port = parser.parse_args().port
+    uvicorn.run(app, host="127.0.0.1", port=port, loop="uvloop", http="httptools", log_level="warning", access_log=False)
