@@ -23,8 +23,9 @@ up: setup
 test: $(VENV)/.installed-test check
 	$(PYTEST) $(ARGS)
 
+# By file: what a file's tests load, they load once.
 test-fast: $(VENV)/.installed-test check
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow" -n 2 --dist loadfile $(ARGS)
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .
