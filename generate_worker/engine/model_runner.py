@@ -50,9 +50,11 @@ class ModelRunner:
                 due.append(len(ids) - 1)
         return self._forward(self._packed(positions, chunks), ids, due)
 
+    @torch.inference_mode()
     def copy(self, moves: list[Move]) -> None:
         self._cache.apply(moves)
 
+    @torch.inference_mode()
     def clear(self) -> None:
         """Nothing runs: memory that long sequences took is given back."""
         self._cache.clear()

@@ -39,6 +39,7 @@ class Sampled:
     error: TandemError | None = None
 
 
+@torch.inference_mode()
 def sample(logits: torch.Tensor, sequences: list[Sequence]) -> list[Sampled]:
     """The next id of each sequence, whose row of `logits` it is. Overwrites `logits`."""
     raw = {i: logits[i].log_softmax(-1) for i, one in enumerate(sequences) if one.request.params.logprobs is not None}
