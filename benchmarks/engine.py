@@ -1,9 +1,9 @@
 """Tokens per second of the worker's engine against `transformers.generate`: the same model, prompts and process, in turn.
 
-    python benchmarks/engine.py [--model smollm2] [--rounds 3]
+    python -m benchmarks.engine [--model smollm2] [--rounds 3] [--threads 0]
 
-Each round runs both, one after the other, so that a busy machine slows both; the table shows medians over rounds, and the median of the
-rounds' own ratios. `generate` gets all prompts as one batch that starts and ends together, the engine the same prompts as
+Each round runs both, one after the other, so that a busy machine slows both; the table shows medians over rounds, and the median
+of the rounds' own ratios. `generate` gets all prompts as one batch that starts and ends together, the engine the same prompts as
 independent requests. Greedy ids are compared as well.
 """
 
@@ -46,7 +46,12 @@ def generate_run(model: Any, prompts: list[list[int]], output: int) -> tuple[flo
     begun = time.perf_counter()
     with torch.inference_mode():
         made = model.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=output, min_new_tokens=output, do_sample=False, eos_token_id=None
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=output,
+            min_new_tokens=output,
+            do_sample=False,
+            eos_token_id=None,
         )
     ids_out: list[list[int]] = made[:, ids.shape[1] :].tolist()
     return time.perf_counter() - begun, ids_out
@@ -61,7 +66,7 @@ async def measure(arguments: argparse.Namespace) -> None:
         max_queue=64,
         max_model_len=None,
         chunk_tokens=None,
-        threads=0,
+        threads=arguments.threads,
         observer=Observer(),
     )
     engine = loaded.engine
@@ -69,7 +74,9 @@ async def measure(arguments: argparse.Namespace) -> None:
     engine.start()
     torch.manual_seed(0)
     prompts: list[list[int]] = torch.randint(100, loaded.vocab_size, (max(STREAMS), arguments.prompt)).tolist()
-    table = Table("streams", "engine tok/s", "generate tok/s", "ratio", "same ids", title=f"{arguments.prompt} + {arguments.output} tokens")
+    table = Table(
+        "streams", "engine tok/s", "generate tok/s", "ratio", "same ids", title=f"{arguments.prompt} + {arguments.output} tokens"
+    )
     for streams in STREAMS:
         ours, theirs, same = [], [], True
         for _ in range(arguments.rounds + 1):  # the first warms up
@@ -91,6 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads of both; 0 takes all cores")
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--output", type=int, default=64)
     logging.getLogger("transformers").setLevel(logging.ERROR)

@@ -4,11 +4,13 @@ A GGUF file is converted once to a folder in the cache (de-quantised, which take
 """
 
 import hashlib
+import struct
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from rich.console import Console
+from safetensors import SafetensorError
 
 from model_profile import sources
 from model_profile.cache import prepared
@@ -20,7 +22,18 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 _CONVERTED_BY = 1
 """Part of the cache key: raise it whenever the conversion comes out otherwise."""
 
-_LOAD_ERRORS = (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, AttributeError)
+_LOAD_ERRORS = (
+    SafetensorError,
+    struct.error,
+    OSError,
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    ImportError,
+)
 """What transformers, safetensors and torch raise for files that are missing, cut off, or of another shape than the config says."""
 
 

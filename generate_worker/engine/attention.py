@@ -81,7 +81,7 @@ def attention(
 
     `softcap` bounds the scores (Gemma 2), `s_aux` are attention sinks, one a head (gpt-oss).
     """
-    unknown = [name for name, given in others.items() if given is not None and name not in _UNUSED]
+    unknown = [name for name, given in others.items() if name not in _UNUSED and given is not None and given is not False]
     if unknown or attention_mask is not None:
         raise UnsupportedAttention(f"its attention takes {', '.join(unknown) or 'a mask of its own'}")
     step, layer = tandem_step, module.layer_idx

@@ -26,7 +26,7 @@ def long_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["torch", "replay"])
 def slow(request: pytest.FixtureRequest, long_folder: Path) -> Iterator[Live]:
-    """Two slots, a queue of two, and streams that take long enough to be ended in their midst; a prompt is prefilled in small bites."""
+    """Two slots, a queue of two, and streams that take long enough to be ended in their midst; prefill goes in small bites."""
     own: dict[str, Any] = (
         {"model": str(long_folder), "prefill_chunk_tokens": 2}
         if request.param == "torch"

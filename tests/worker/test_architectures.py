@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from transformers import AutoModelForCausalLM
 
 from generate_worker.app import create_app
 from model_profile.errors import ProfileError
 from tests.worker.kit import MAX_LEN, VOCAB, live, settings, stream, write_model
 from tests.worker.kit import body as asking
-from transformers import AutoModelForCausalLM
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +53,9 @@ async def test_greedy_is_what_transformers_generates(family: str, tmp_path: Path
             for prompt in prompts:
                 ids = torch.tensor([prompt])
                 with torch.inference_mode():
-                    made = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=30, do_sample=False, use_cache=True)
+                    made = model.generate(
+                        ids, attention_mask=torch.ones_like(ids), max_new_tokens=30, do_sample=False, use_cache=True
+                    )
                 told = await stream(client, asking(prompt, max_tokens=30))
                 assert told.ids() == made[0, len(prompt) :].tolist()
 

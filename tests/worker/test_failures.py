@@ -95,8 +95,30 @@ async def test_a_body_that_is_no_request_is_a_400(worker: Live, raw: bytes) -> N
 async def test_garbage_never_makes_a_server_error(worker: Live) -> None:
     rng = random.Random(0)
     odd = [None, True, -1, 0, 1.5, 2**70, "x", "", [], {}, [[]], {"a": 1}, "\ud800".encode("utf-8", "replace").decode(), [None]]
-    fields = [*asking(), "n", "model", "output_token_ids", "stream", "request_id", "priority", "cache_salt", "features", "stream_options"]
-    params = ["n", "temperature", "top_p", "seed", "max_tokens", "logit_bias", "stop_token_ids", "logprobs", "allowed_token_ids", "zzz"]
+    fields = [
+        *asking(),
+        "n",
+        "model",
+        "output_token_ids",
+        "stream",
+        "request_id",
+        "priority",
+        "cache_salt",
+        "features",
+        "stream_options",
+    ]
+    params = [
+        "n",
+        "temperature",
+        "top_p",
+        "seed",
+        "max_tokens",
+        "logit_bias",
+        "stop_token_ids",
+        "logprobs",
+        "allowed_token_ids",
+        "zzz",
+    ]
     async with worker.client() as client:
         for _ in range(150):
             request = asking()
@@ -117,9 +139,18 @@ async def test_an_unknown_model_is_a_404(worker: Live) -> None:
 
 
 async def test_neutral_values_and_inert_fields_pass(worker: Live) -> None:
-    neutral = asking(stop=[], bad_words=[], prompt_logprobs=None, structured_outputs=None, detokenize=False, skip_special_tokens=False)
+    neutral = asking(
+        stop=[], bad_words=[], prompt_logprobs=None, structured_outputs=None, detokenize=False, skip_special_tokens=False
+    )
     async with worker.client() as client:
-        request = {**neutral, "cache_salt": "s", "profile": "p", "features": None, "stream_options": {"include_usage": True}, "x": 1}
+        request = {
+            **neutral,
+            "cache_salt": "s",
+            "profile": "p",
+            "features": None,
+            "stream_options": {"include_usage": True},
+            "x": 1,
+        }
         assert (await client.post("/inference/v1/generate", json=request)).status_code == 200
 
 
@@ -137,7 +168,9 @@ async def test_a_step_that_fails_fails_its_requests_and_no_others(worker: Live, 
     monkeypatch.setattr(runner, "run", run)
     async with worker.client() as client:
         running = [asyncio.create_task(stream(client, body([5], max_tokens=200, ignore_eos=True))) for _ in range(3)]
-        whole = asyncio.create_task(client.post("/inference/v1/generate", json=body([5], stream=False, max_tokens=200, ignore_eos=True)))
+        whole = asyncio.create_task(
+            client.post("/inference/v1/generate", json=body([5], stream=False, max_tokens=200, ignore_eos=True))
+        )
         await worker.becomes("requests_running", 4)
         failing.set()
         for told in await asyncio.gather(*running):

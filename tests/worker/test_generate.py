@@ -136,7 +136,9 @@ async def test_the_first_event_tells_a_drawn_seed_that_reproduces_the_stream(wor
 async def test_request_ids_come_from_the_body_else_from_the_header(worker: Live) -> None:
     async with worker.client() as client:
         given = await stream(client, body([4], max_tokens=1, request_id="mine"))
-        answer = await client.post("/inference/v1/generate", json=body([4], stream=False, max_tokens=1), headers={"X-Request-Id": "its"})
+        answer = await client.post(
+            "/inference/v1/generate", json=body([4], stream=False, max_tokens=1), headers={"X-Request-Id": "its"}
+        )
     assert given.events[0].request_id == "mine"
     assert answer.json()["request_id"] == "its"
     assert answer.headers["x-request-id"] == "its"

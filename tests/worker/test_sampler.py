@@ -17,7 +17,9 @@ from protocol.sampling import SamplingParams
 SIZE = 24
 
 
-def sequence(seed: int = 0, index: int = 0, output: tuple[int, ...] = (), prompt: list[int] | None = None, **params: Any) -> Sequence:
+def sequence(
+    seed: int = 0, index: int = 0, output: tuple[int, ...] = (), prompt: list[int] | None = None, **params: Any
+) -> Sequence:
     request = EngineRequest("r", prompt or [1, 2], SamplingParams(**params), seed, 100, frozenset({0}), 0, output)
     return Sequence(request, index)
 

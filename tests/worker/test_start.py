@@ -37,13 +37,16 @@ def test_a_broken_model_is_one_line(tiny_folder: Path, tmp_path: Path) -> None:
     file.unlink()
     (folder / "pytorch_model.bin").write_bytes(b"pickle")
     assert "safetensors" in refusal(folder)
-    (folder / "config.json").write_text("{")
-    assert str(folder) in refusal(copy_of(folder, tmp_path / "second"))
+    broken = copy_of(tiny_folder, tmp_path / "second")
+    (broken / "config.json").write_text("{")
+    assert str(broken) in refusal(broken)
 
 
 def test_weights_that_lack_tensors_are_refused_not_made_up(tiny_folder: Path, tmp_path: Path) -> None:
     folder = copy_of(tiny_folder, tmp_path)
-    (folder / "config.json").write_text(json.dumps({**tiny_config(num_hidden_layers=3).to_dict(), "architectures": ["LlamaForCausalLM"]}))
+    (folder / "config.json").write_text(
+        json.dumps({**tiny_config(num_hidden_layers=3).to_dict(), "architectures": ["LlamaForCausalLM"]})
+    )
     assert "lack" in refusal(folder)
 
 
