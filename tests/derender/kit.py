@@ -1,7 +1,7 @@
 """What the derender tests share: tokenizers by name, texts, ids and cuts to draw from, and an independent reading of a whole."""
 
-import codecs
 from functools import cache
+from itertools import product
 
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
@@ -82,7 +82,7 @@ def cut(draw: st.DrawFn, values: list[int]) -> list[list[int]]:
 def whole_text(name: str, token_ids: list[int], *, keep_special: bool = False) -> str:
     """`tokenizer.decode`, without what it makes of a character that the end cuts off.
 
-    Python's own incremental decoder says whether the end does, so nothing of the code under test is asked.
+    Whether the end does is found by trying, so nothing of the code under test is asked.
     """
     own = tokenizer(name)
     shown = [i for i in token_ids if keep_special or i not in special_ids(name)]
@@ -104,6 +104,17 @@ def whole_text(name: str, token_ids: list[int], *, keep_special: bool = False) -
 
 
 def _dangling(data: bytes) -> int:
-    reader = codecs.getincrementaldecoder("utf-8")("replace")
-    reader.decode(data)
-    return len(reader.getstate()[0])
+    """How many bytes at the end are a good beginning: some bytes after them would make a character of them, by trying."""
+    for count in (3, 2, 1):
+        tail = data[-count:]
+        endings = (bytes(ending) for n in (1, 2, 3) for ending in product((0x80, 0x90, 0xA0, 0xBF), repeat=n))
+        if len(tail) == count and any(_is_character(tail + ending) for ending in endings):
+            return count
+    return 0
+
+
+def _is_character(data: bytes) -> bool:
+    try:
+        return len(data.decode("utf-8")) == 1
+    except UnicodeDecodeError:
+        return False
