@@ -74,7 +74,7 @@ CASES: list[dict[str, Any]] = [
 def test_draws_follow_the_reference_distribution(params: dict[str, Any]) -> None:
     torch.manual_seed(1)
     logits, prompt, output = torch.randn(SIZE) * 1.5, [1, 2, 3], (3, 4, 4, 5)
-    count = 4000
+    count = 2000
     counts = [0] * SIZE
     for seed in range(count):
         (one,) = sampler.sample(logits[None].clone(), [sequence(seed, 0, output, prompt, **params)])
