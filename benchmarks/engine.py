@@ -10,9 +10,12 @@ independent requests. Greedy ids are compared as well.
 import argparse
 import asyncio
 import logging
+import os
 import statistics
 import time
 from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the worker sets it, before torch is imported; it serves both sides
 
 import torch
 from rich.console import Console

@@ -1,6 +1,7 @@
 """The generate worker as an app: settings in, FastAPI out."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -89,6 +90,9 @@ def _limits(settings: WorkerSettings, vocab_size: int, max_model_len: int, stop_
 
 
 def _torch(settings: WorkerSettings, observer: Observer) -> tuple[Engine, Limits]:
+    # Before torch is imported, as its OpenMP reads this once: a thread that waits for the others must sleep. By default it spins,
+    # and where other services share the cores a step then takes ten times as long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Imported here: the replay engine runs without torch.
     from generate_worker.engine.loading import load_torch_engine
 
