@@ -107,8 +107,8 @@ def _show(pieces: Pieces, *, dim_reasoning: bool) -> str:
                     if thinking:
                         write((_PLAIN if dim_reasoning else "") + "\n")
                         thinking = False
-                    write(text)
                     content.append(text)
+                    write(text)
     except KeyboardInterrupt:
         write(" [stopped]")
     finally:

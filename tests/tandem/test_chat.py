@@ -1,9 +1,11 @@
 """The terminal chat, as a process: from a pipe, and at a terminal with Ctrl-C."""
 
+import contextlib
 import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -146,36 +148,61 @@ def test_nobody_there_is_one_line() -> None:
     assert "--url" in done.stderr
 
 
+class Terminal:
+    """A command at a terminal of its own, and what it has shown there."""
+
+    def __init__(self, *command: str) -> None:
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            os.execv(command[0], command)
+        self._seen = b""
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self._fd)
+
+    def until(self, text: str, *, pressing: str = "") -> None:
+        """Reads on until `text` has been shown; what came before it is past. `pressing` is typed, and typed again each second."""
+        deadline = time.monotonic() + 60
+        self.type(pressing)
+        while text.encode() not in self._seen:
+            assert time.monotonic() < deadline, f"no {text!r} in {self._seen!r}"
+            if select.select([self._fd], [], [], 1.0)[0]:
+                self._seen += os.read(self._fd, 4096)
+            else:
+                self.type(pressing)
+        self._seen = self._seen.partition(text.encode())[2]
+
+    def type(self, keys: str) -> None:
+        os.write(self._fd, keys.encode())
+
+    def exit_code(self) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+CTRL_C, CTRL_D = "\x03", "\x04"
+
+
 def test_at_a_terminal_ctrl_c_stops_the_answer_only(echo: tuple[str, type[Echo]]) -> None:
     url, handler = echo
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(COMMAND[0], [*COMMAND, "--url", url])
-    seen = ""
-
-    def until(text: str) -> None:
-        nonlocal seen
-        deadline = time.monotonic() + 20
-        while text not in seen:
-            assert time.monotonic() < deadline, f"no {text!r} in {seen!r}"
-            if select.select([terminal], [], [], 0.2)[0]:
-                seen += os.read(terminal, 4096).decode()
-        seen = seen.partition(text)[2]
-
-    until("> ")
-    os.write(terminal, b"endless\n")
-    until("on on on")
-    os.write(terminal, b"\x03")
-    until("[stopped]")
-    until("> ")
-    os.write(terminal, b"still there?\n")
-    until("heard still there?")
-    until("> ")
-    os.write(terminal, b"\x03")
-    until("> ")
-    os.write(terminal, b"\x04")
-    _, status = os.waitpid(pid, 0)
-    os.close(terminal)
-    assert os.waitstatus_to_exitcode(status) == 0
-    assert handler.left == [True]
+    with Terminal(*COMMAND, "--url", url) as terminal:
+        terminal.until("> ")
+        terminal.type("endless\n")
+        terminal.until("on on on")
+        terminal.type(CTRL_C)
+        terminal.until("[stopped]")
+        terminal.until("> ")
+        terminal.type("still there?\n")
+        terminal.until("heard still there?")
+        terminal.until("> ")
+        # Python's readline may miss a signal that comes while it is drawing the prompt.
+        terminal.until("> ", pressing=CTRL_C)
+        terminal.type(CTRL_D)
+        assert terminal.exit_code() == 0
     assert handler.asked[1]["messages"][1]["content"].startswith("on on on")
+    assert handler.left == [True]

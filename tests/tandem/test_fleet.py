@@ -27,8 +27,10 @@ class Recorded:
         self.fleet = Fleet(stages, Console(file=self.output, width=40))
 
 
-def children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+def running(recorded: Recorded) -> list[psutil.Process]:
+    """The fleet's processes that live: this process's children with a command of one of its services."""
+    commands = [list(service.command) for service in recorded.fleet.services]
+    return [each for each in psutil.Process().children() if each.status() != psutil.STATUS_ZOMBIE and each.cmdline() in commands]
 
 
 def test_ready_then_stopped_stage_by_stage() -> None:
@@ -38,11 +40,11 @@ def test_ready_then_stopped_stage_by_stage() -> None:
         async with recorded.fleet as fleet:
             await fleet.start()
             await fleet.ready(20)
-            assert len(children()) == 3
+            assert len(running(recorded)) == 3
             await fleet.stop(10)
 
     asyncio.run(run())
-    assert children() == []
+    assert running(recorded) == []
     stopped = {name: float(at) for name, at in re.findall(r"(\w+) +│ told to stop at ([\d.]+)", recorded.output.getvalue())}
     assert stopped.keys() == {"first", "second", "third"}
     assert stopped["first"] < min(stopped["second"], stopped["third"])
@@ -58,7 +60,7 @@ def test_a_death_is_named_and_ends_the_others() -> None:
 
     with pytest.raises(ServiceDied, match=r"mortal died \(exit code 7\)"):
         asyncio.run(run())
-    assert children() == []
+    assert running(recorded) == []
     assert "mortal │ about to die" in recorded.output.getvalue()
 
 
@@ -69,7 +71,7 @@ def test_a_killed_service_is_told_by_its_signal() -> None:
         async with recorded.fleet as fleet:
             await fleet.start()
             await fleet.ready(20)
-            children()[0].kill()
+            running(recorded)[0].kill()
             await fleet.death()
 
     with pytest.raises(ServiceDied, match="killed by SIGKILL"):
@@ -86,7 +88,7 @@ def test_not_ready_in_time_names_the_service_and_what_it_said() -> None:
 
     with pytest.raises(NotReady, match=r"slow was not ready after 3 s; .*503"):
         asyncio.run(run())
-    assert children() == []
+    assert running(recorded) == []
 
 
 def test_what_does_not_stop_is_killed() -> None:
@@ -101,7 +103,7 @@ def test_what_does_not_stop_is_killed() -> None:
             assert time.monotonic() - started < 5
 
     asyncio.run(run())
-    assert children() == []
+    assert running(recorded) == []
 
 
 def test_lines_of_any_length_and_json_lines() -> None:
