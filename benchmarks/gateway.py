@@ -47,7 +47,7 @@ def measured(rate: float, client: httpx.Client) -> Iterator[tuple[str, float, fl
     with ExitStack() as stack:
         start = lambda *command: stack.enter_context(server("tandem", *command, "--log-level", "warning"))  # noqa: E731
         render, derender = start("render"), start("derender")
-        worker = start("generate", "--engine", "replay", "--replay-vocab-size", "49152", "--replay-tokens-per-second", str(rate))
+        worker = start("generate", "--engine", "replay", "--replay-tokens-per-second", str(rate))
         gateway = start("gateway", "--render-url", render, "--derender-url", derender, "--worker-url", worker)
         both = requests(gateway, render, worker, client)
         first: tuple[list[float], list[float]] = ([], [])

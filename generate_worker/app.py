@@ -53,7 +53,7 @@ class WorkerSettings(ServiceSettings):
     )
     replay_chunk_size: Annotated[int, Field(ge=1)] = Field(1, description="Ids in one replayed event.")
     replay_vocab_size: Annotated[int, Field(ge=2)] = Field(
-        32_000, description="Vocabulary that replay admits and makes ids up from."
+        49_152, description="Vocabulary that replay admits and makes ids up from; by default that of the packaged model."
     )
     replay_eos_token_id: Annotated[int, Field(ge=0)] | None = Field(2, description="Id that ends a replayed choice.")
 
