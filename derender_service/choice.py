@@ -30,16 +30,16 @@ class Advance:
 
 def advance(
     detokenizer: Detokenizer,
-    eos_token_ids: frozenset[int],
+    eos_token_ids: tuple[int, ...],
     state: DerenderStreamState,
     context: DerenderContext,
     choice: GenerateChunkChoice | GenerateChoice,
 ) -> tuple[Advance, DerenderStreamState]:
     """Reads the chunk's ids. A stopped state must not come here: nothing may follow its end."""
     ids = choice.token_ids or []
-    stops = frozenset() if context.include_stop_str_in_output else _stop_ids(eos_token_ids, context)
+    stops = _stop_ids(eos_token_ids, context)
     # The text of a token that can stop the choice waits until it is known whether it did: until the next id, or the end.
-    due = [i for i in state.logprob_context_token_ids[-1:] if i in stops]
+    due = [i for i in state.logprob_context_token_ids[-1:] if i in stops and not context.include_stop_str_in_output]
     unread = [*due, *ids]
     readable = unread[:-1] if _silent(unread, choice, stops, context) else unread
     reader = _Reader(detokenizer, context, choice.finish_reason is not None)
@@ -56,7 +56,7 @@ def advance(
         logprobs=entries,
         offsets=offsets[len(due) :],
         finish_reason=choice.finish_reason if matched is None else FinishReason.STOP,
-        stop_reason=choice.stop_reason if matched is None else matched,
+        stop_reason=_stop_reason(choice, eos_token_ids, context) if matched is None else matched,
     )
     changed = {
         "prev_tokens": [*after.window.context, *after.window.pending],
@@ -71,9 +71,19 @@ def advance(
     return step, state.model_copy(update=changed)
 
 
-def _stop_ids(eos_token_ids: frozenset[int], context: DerenderContext) -> frozenset[int]:
+def _stop_ids(eos_token_ids: tuple[int, ...], context: DerenderContext) -> frozenset[int]:
     """Ids that stop a choice of this request: the model's eos ids, unless they are ignored, and the request's own."""
-    return (frozenset() if context.ignore_eos else eos_token_ids).union(context.stop_token_ids)
+    return frozenset(context.stop_token_ids if context.ignore_eos else (*eos_token_ids, *context.stop_token_ids))
+
+
+def _stop_reason(
+    choice: GenerateChunkChoice | GenerateChoice, eos_token_ids: tuple[int, ...], context: DerenderContext
+) -> int | str | None:
+    """The worker's, but null for the primary eos also where the worker took it for one stop id among others: vLLM's workers
+    without a tokenizer learn it from the request."""
+    reason = choice.stop_reason
+    is_primary = reason in eos_token_ids[:1] and reason not in context.stop_token_ids
+    return None if is_primary else reason
 
 
 def _silent(

@@ -16,7 +16,7 @@ class Derenderer:
 
     served: ServedModel
     detokenizer: Detokenizer
-    eos_token_ids: frozenset[int]
+    eos_token_ids: tuple[int, ...]
     fingerprint: str
     max_model_len: int
     max_logprobs: int
@@ -26,7 +26,7 @@ class Derenderer:
         return cls(
             served=served,
             detokenizer=Detokenizer(profile.tokenizer, profile.vocab_size),
-            eos_token_ids=frozenset(profile.eos_token_ids),
+            eos_token_ids=profile.eos_token_ids,
             fingerprint=profile.fingerprint,
             max_model_len=profile.max_model_len,
             max_logprobs=max_logprobs,

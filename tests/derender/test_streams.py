@@ -229,3 +229,16 @@ def test_a_window_made_by_vllm_goes_on_here() -> None:
     body = {"stream": True, "generate_chunk": chunk, "stream_state": state}
     answer = derender_completion_chunk(derenderer("smollm2"), DerenderCompletionStreamRequest.model_validate(body))
     assert answer.chunk.choices[0].text == own.decode(emoji).removeprefix(own.decode([shown]))
+
+
+def test_the_primary_eos_is_no_stop_reason_whoever_says_so() -> None:
+    """A worker that knows no eos reports it as the stop id that the request brought; asked for by the client it is one."""
+    eos = profile("smollm2").eos_token_ids[0]
+    reasons = []
+    for asked in ([], [eos]):
+        stream = generate_chunks([[504], [eos]], "stop", eos, False)
+        context = {"completion_request": {"prompt": "x", "stop_token_ids": asked}}
+        answer = assembled(completion_stream("smollm2", stream, context))
+        assert answer["text"] == tokenizer("smollm2").decode([504])
+        reasons += answer["stop_reason"]
+    assert reasons == [None, eos]
