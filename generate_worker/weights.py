@@ -1,14 +1,13 @@
-"""From what `--model` says to a loaded transformers model. Weights are safetensors; pickles are never opened.
+"""From what `--model` says to a local folder of safetensors.
 
-A GGUF file is converted once to a folder in the cache (de-quantised, which takes a while); later starts load that in seconds.
+A GGUF file is converted once to a folder in the cache (de-quantised, which takes a while); later starts load that in seconds. Only
+the conversion imports torch, so that asking for what is there already costs nothing.
 """
 
 import hashlib
 import struct
 from pathlib import Path
-from typing import Any, Literal
 
-import torch
 from rich.console import Console
 from safetensors import SafetensorError
 
@@ -16,13 +15,10 @@ from model_profile import sources
 from model_profile.cache import prepared
 from model_profile.errors import BrokenModel, ModelNotFound
 
-Device = Literal["auto", "cpu", "cuda"]
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
-
 _CONVERTED_BY = 1
 """Part of the cache key: raise it whenever the conversion comes out otherwise."""
 
-_LOAD_ERRORS = (
+LOAD_ERRORS = (
     SafetensorError,
     struct.error,
     OSError,
@@ -35,38 +31,6 @@ _LOAD_ERRORS = (
     ImportError,
 )
 """What transformers, safetensors and torch raise for files that are missing, cut off, or of another shape than the config says."""
-
-
-def choose_device(device: Device) -> torch.device:
-    """Raises `BrokenModel` where CUDA is asked for and not there."""
-    if device == "cuda" and not torch.cuda.is_available():
-        raise BrokenModel("--device cuda: this machine has no CUDA device that torch can use; use --device cpu")
-    return torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-def choose_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:
-    names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    return names.get(dtype, torch.bfloat16 if device.type == "cuda" else torch.float32)
-
-
-def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
-    """The model of a folder on its device, ready for inference. Raises `ProfileError`s, each a line that says what is wrong."""
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    try:
-        loaded, info = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, use_safetensors=True, local_files_only=True, trust_remote_code=False, output_loading_info=True
-        )
-        missing = sorted(info["missing_keys"])
-        if missing:
-            raise BrokenModel(f"the weights in {folder} lack {len(missing)} tensors of the model, {missing[0]} among them")
-        return loaded.to(device).eval()
-    except torch.OutOfMemoryError as error:
-        raise BrokenModel(f"the model in {folder} does not fit the memory of {device}: {_line(error)}") from error
-    except _LOAD_ERRORS as error:
-        raise BrokenModel(f"the model in {folder} cannot be loaded: {_line(error)}") from error
 
 
 def weights_folder(model: str) -> Path:
@@ -99,10 +63,11 @@ def _from_hub(model: str) -> Path:
     try:
         return Path(snapshot_download(model, allow_patterns=[*sources.TEXT_FILES, "*.safetensors", "*.safetensors.index.json"]))
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise ModelNotFound(f"the weights of {model} could not be fetched from the hub: {_line(error)}") from error
+        raise ModelNotFound(f"the weights of {model} could not be fetched from the hub: {first_line(error)}") from error
 
 
 def _convert(gguf: Path, folder: Path) -> None:
+    import torch
     from transformers import AutoModelForCausalLM
 
     Console(stderr=True).print(f"converting {gguf.name} to safetensors (once, some 20 seconds for a small model)")
@@ -113,10 +78,11 @@ def _convert(gguf: Path, folder: Path) -> None:
         if hasattr(model.config, "quantization_config"):
             del model.config.quantization_config
         model.save_pretrained(folder)
-    except _LOAD_ERRORS as error:
-        raise BrokenModel(f"{gguf} cannot be converted: {_line(error)}") from error
+    except LOAD_ERRORS as error:
+        raise BrokenModel(f"{gguf} cannot be converted: {first_line(error)}") from error
 
 
-def _line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error says, for a message of one line."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

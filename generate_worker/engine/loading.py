@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from generate_worker import stop_tokens, weights
+from generate_worker import pretrained, stop_tokens, weights
 from generate_worker.engine.base import Observer
 from generate_worker.engine.model_runner import ModelRunner
 from generate_worker.engine.scheduler import Scheduler
@@ -28,8 +28,8 @@ class Loaded:
 def load_torch_engine(
     model: str,
     *,
-    device: weights.Device,
-    dtype: weights.Dtype,
+    device: pretrained.Device,
+    dtype: pretrained.Dtype,
     slots: int,
     max_queue: int,
     max_model_len: int | None,
@@ -38,10 +38,10 @@ def load_torch_engine(
     observer: Observer,
 ) -> Loaded:
     """Raises `ProfileError`s. `max_model_len`, `chunk_tokens` None and `threads` 0 stand for the defaults."""
-    place = weights.choose_device(device)
+    place = pretrained.choose_device(device)
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
     folder = weights.weights_folder(model)
-    network = weights.load(folder, place, weights.choose_dtype(dtype, place))
+    network = pretrained.load(folder, place, pretrained.choose_dtype(dtype, place))
     config = network.config.get_text_config()
     longest: int | None = getattr(config, "max_position_embeddings", None)
     length = max_model_len or longest
