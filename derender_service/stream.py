@@ -17,6 +17,7 @@ from protocol.derender import (
     DerenderContext,
     DerenderStreamState,
 )
+from protocol.errors import BadRequest
 from protocol.usage import Usage
 
 StreamRequest = DerenderChatStreamRequest | DerenderCompletionStreamRequest
@@ -100,6 +101,9 @@ def _open(derenderer: Derenderer, request: StreamRequest, original: Request | No
         counted = request.prompt_tokens if request.prompt_tokens is not None else len(prompt or ())
         context = context_of(original, counted)
     prefix = echoed(derenderer, original, prompt) if opening else ""
+    if prefix and not chunk.choices:
+        # The echo belongs to a choice, and a state of 4 kB cannot keep a prompt for a later one.
+        raise BadRequest("a stream with echo must begin with a chunk that has a choice", param="generate_chunk.choices")
     if state is None:
         created = chunk.created if chunk.created is not None else request.created
         created = created if created is not None else int(time.time())

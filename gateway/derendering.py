@@ -4,9 +4,11 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gateway.answers import blamed, derendered_chunk
 from gateway.asked import Endpoint
 from gateway.upstreams import Upstream
-from protocol.events import DoneEvent, GenerateEvent, TokenChoice, TokenEvent
+from protocol.errors import RelayedError
+from protocol.events import OutputEvent, TokenChoice, TokenEvent
 from protocol.logprobs import TokenLogprobs
 
 JsonObject = dict[str, Any]
@@ -20,12 +22,14 @@ class Derendering:
         self._request = generate_request
         self._states: dict[int, JsonObject] = {}
 
-    async def chunk(self, event: TokenEvent | DoneEvent) -> JsonObject:
+    async def chunk(self, event: OutputEvent) -> JsonObject:
         """The OpenAI chunk of one event. Any replica may take it; a call that breaks is repeated at another."""
         index = event.choices[0].index
-        answer = json.loads(await self._derender.post(self._endpoint.derender_path, self._body(event, self._states.get(index))))
-        self._states[index] = answer["stream_state"]
-        chunk: JsonObject = answer["chunk"]
+        try:
+            answer = await self._derender.post(self._endpoint.derender_path, self._body(event, self._states.get(index)))
+        except RelayedError as error:
+            raise blamed(error) from error
+        chunk, self._states[index] = derendered_chunk(answer)
         return chunk
 
     @property
@@ -33,7 +37,7 @@ class Derendering:
         """Output ids of all choices that count: those up to the end of each, not what a worker made beyond a stop string."""
         return sum(state.get("token_count", 0) for state in self._states.values())
 
-    def _body(self, event: TokenEvent | DoneEvent, state: JsonObject | None) -> bytes:
+    def _body(self, event: OutputEvent, state: JsonObject | None) -> bytes:
         head: JsonObject = {"stream": True, "model": self._request.get("model")}
         if state is not None:
             return with_field({**head, "stream_state": state}, "generate_chunk", event.wire())
@@ -48,7 +52,7 @@ def with_field(head: JsonObject, name: str, raw: bytes) -> bytes:
     return json.dumps(head, separators=(",", ":")).encode()[:-1] + b',"' + name.encode() + b'":' + raw + b"}"
 
 
-def merged(batch: Sequence[GenerateEvent]) -> Iterator[GenerateEvent]:
+def merged(batch: Sequence[OutputEvent]) -> Iterator[OutputEvent]:
     """Neighbouring token events of one choice as one event: what came together is derendered in one call."""
     run: list[TokenEvent] = []
     for event in batch:

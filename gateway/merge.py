@@ -51,16 +51,16 @@ async def ready(source: AsyncGenerator[T, None], limit: int) -> AsyncGenerator[l
                 await queue.put(item)
 
     pumping = asyncio.ensure_future(pump())
+    first = asyncio.ensure_future(queue.get())
     try:
         while True:
-            first = asyncio.ensure_future(queue.get())
             await asyncio.wait({first, pumping}, return_when=asyncio.FIRST_COMPLETED)
             if not first.done():
-                first.cancel()
-                await asyncio.wait({first})
                 pumping.result()
                 return
             yield [first.result(), *(queue.get_nowait() for _ in range(queue.qsize()))]
+            first = asyncio.ensure_future(queue.get())
     finally:
-        pumping.cancel()
-        await asyncio.wait({pumping})
+        for task in (pumping, first):
+            task.cancel()
+        await asyncio.wait({pumping, first})

@@ -8,7 +8,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.asked import CHAT, Endpoint, Peek
+from gateway.answers import blamed, derendered, generated, rendered
+from gateway.asked import CHAT, COMPLETION, Endpoint, Peek
 from gateway.assemble import assemble
 from gateway.derendering import Derendering, merged, with_field
 from gateway.generation import GENERATE, Generation
@@ -16,11 +17,13 @@ from gateway.merge import merge
 from gateway.metrics import GatewayMetrics
 from gateway.upstreams import Upstream
 from protocol.errors import ErrorResponse, RelayedError, TandemError
-from protocol.events import ErrorEvent
 from protocol.sse import DONE, encode
 from protocol.usage import PromptTokensDetails, Usage
 
 JsonObject = dict[str, Any]
+
+PROMPTS_AT_ONCE = 8
+"""Of a request with many prompts: a worker's queue is for all clients, and would refuse more than it can hold."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Exchange:
         self._services, self._endpoint, self._body, self._peek = services, endpoint, body, peek
         self._started = time.perf_counter()
         self._created = int(time.time())
+        self._turns = asyncio.Semaphore(PROMPTS_AT_ONCE)
 
     async def answer(self) -> bytes:
         """The whole answer. Raises `TandemError`."""
@@ -51,7 +55,10 @@ class Exchange:
         else:
             responses = await asyncio.gather(*(self._generated(request) for request in requests))
             body = self._batch_body(requests, responses)
-            answer = json.loads(await self._services.derender.post(self._endpoint.derender_path, body))
+            try:
+                answer = derendered(await self._services.derender.post(self._endpoint.derender_path, body))
+            except RelayedError as error:
+                raise blamed(error) from error
         return _dumped({**answer, "id": self._id(requests), "created": self._created})
 
     async def events(self) -> AsyncGenerator[bytes, None]:
@@ -78,8 +85,8 @@ class Exchange:
             yield encode(DONE)
 
     async def _render(self) -> list[JsonObject]:
-        rendered = json.loads(await self._services.render.post(self._endpoint.render_path, self._body))
-        return rendered if isinstance(rendered, list) else [rendered]
+        body = await self._services.render.post(self._endpoint.render_path, self._body)
+        return rendered(body, several=self._endpoint is COMPLETION)
 
     def _id(self, requests: Sequence[JsonObject]) -> str:
         """One id for the whole answer: several prompts have ids `<id>-<place>`."""
@@ -87,8 +94,8 @@ class Exchange:
         return first.removesuffix("-0") if len(requests) > 1 else first
 
     async def _generated(self, request: JsonObject) -> JsonObject:
-        response: JsonObject = json.loads(await self._services.worker.post(GENERATE, _dumped({**request, "stream": False})))
-        return response
+        async with self._turns:
+            return generated(await self._services.worker.post(GENERATE, _dumped({**request, "stream": False})))
 
     def _batch_body(self, requests: Sequence[JsonObject], responses: Sequence[JsonObject]) -> bytes:
         ids = [request["token_ids"] for request in requests]
@@ -103,7 +110,10 @@ class Exchange:
     async def _chunks(self, requests: Sequence[JsonObject]) -> AsyncGenerator[JsonObject, None]:
         """OpenAI's chunks of all prompts as they come, and at last one without choices that has the usage."""
         answer_id = self._id(requests)
-        outputs = [_Output(self._services, self._endpoint, self._body, request, place) for place, request in enumerate(requests)]
+        outputs = [
+            _Output(self._services, self._endpoint, self._body, request, place, self._turns)
+            for place, request in enumerate(requests)
+        ]
         last: JsonObject = {}
         async with aclosing(merge([output.chunks() for output in outputs])) as chunks:
             async for chunk in chunks:
@@ -120,7 +130,10 @@ class Exchange:
 class _Output:
     """The choices of one prompt. Counts are of what the client was given."""
 
-    def __init__(self, services: Services, endpoint: Endpoint, body: bytes, request: JsonObject, place: int) -> None:
+    def __init__(
+        self, services: Services, endpoint: Endpoint, body: bytes, request: JsonObject, place: int, turns: asyncio.Semaphore
+    ) -> None:
+        self._turns = turns
         self._n: int = request["sampling_params"].get("n") or 1
         self._shift = place * self._n
         self._generation = Generation(services.worker, services.metrics, request)
@@ -136,11 +149,9 @@ class _Output:
         """Ends when every choice has: by the worker's word, or because derender found a stop string. Leaving this stops the
         worker."""
         ended: set[int] = set()
-        async with aclosing(self._generation.batches()) as batches:
+        async with self._turns, aclosing(self._generation.batches()) as batches:
             async for batch in batches:
                 for event in merged(batch):
-                    if isinstance(event, ErrorEvent):
-                        raise RelayedError(502, event.error)
                     if event.choices[0].index in ended:
                         continue
                     chunk = await self._derendering.chunk(event)

@@ -1,5 +1,6 @@
 """The HTTP surface: OpenAI's endpoints."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 from fastapi import APIRouter, Request
@@ -9,17 +10,17 @@ from gateway.asked import CHAT, COMPLETION, Endpoint, Peek
 from gateway.pipeline import Exchange, Services, error_event
 from protocol.chat import ChatCompletion, ChatCompletionRequest
 from protocol.completion import Completion, CompletionRequest
-from protocol.errors import Overloaded
+from protocol.errors import Overloaded, TandemError
 from protocol.models import ModelList
 from protocol.tokenize import DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse
 from service_kit.body import documented, json_response, parse
 from service_kit.disconnect import while_connected
 from service_kit.offload import by_size
-from service_kit.streaming import event_stream
+from service_kit.streaming import KEEP_ALIVE_SECONDS, event_stream
 
 router = APIRouter(tags=["openai"])
 
-_ERRORS = (400, 401, 404, 413, 502, 503)
+_ERRORS = (400, 404, 409, 413, 502)
 _EVENTS = "One chunk of the answer per event, then `[DONE]`. A failure on the way is an event with `error`, then the end."
 
 
@@ -63,23 +64,43 @@ async def _exchange(request: Request, endpoint: Endpoint) -> Response:
     if not peek.stream:
         return json_response(await while_connected(request, exchange.answer()))
     events = exchange.events()
-    # The first event decides the status: until it has come, a failure can still be an HTTP error.
-    first = await while_connected(request, _next(events))
+    first = asyncio.ensure_future(anext(events))
+    try:
+        # The first event decides the status: until it has come, a failure can still be an HTTP error. But not for ever: a client,
+        # and whatever is between, must see that somebody is there.
+        await while_connected(request, _settled(first))
+        if first.done():
+            first.result()
+    except BaseException:
+        await _given_up(first, events)
+        raise
     farewell = error_event(Overloaded("this server is shutting down; the answer is not complete"))
-    return event_stream(_counted(request, first, events), request.app.state.lifecycle, farewell=farewell)
+    return event_stream(_from(request, first, events), request.app.state.lifecycle, farewell=farewell)
 
 
-async def _next(events: AsyncGenerator[bytes, None]) -> bytes:
-    return await anext(events)
+async def _settled(first: "asyncio.Future[bytes]") -> None:
+    await asyncio.wait({first}, timeout=KEEP_ALIVE_SECONDS)
 
 
-async def _counted(request: Request, first: bytes, events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def _given_up(first: "asyncio.Future[bytes]", events: AsyncGenerator[bytes, None]) -> None:
+    first.cancel()
+    await asyncio.wait({first})
+    await events.aclose()
+
+
+async def _from(
+    request: Request, first: "asyncio.Future[bytes]", events: AsyncGenerator[bytes, None]
+) -> AsyncGenerator[bytes, None]:
     services: Services = request.app.state.services
     services.metrics.streams.inc()
     try:
-        yield first
+        try:
+            yield await first
+        except TandemError as error:
+            yield error_event(error)
+            return
         async for event in events:
             yield event
     finally:
         services.metrics.streams.dec()
-        await events.aclose()
+        await _given_up(first, events)

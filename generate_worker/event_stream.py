@@ -103,8 +103,9 @@ class EventWriter:
 
 
 async def gather(generation: Generation, call: Call, model_name: str) -> GenerateResponse:
-    """The whole answer. Raises the error that the request failed with."""
-    ids: list[list[int]] = [list(call.engine.resumed_ids) for _ in range(call.engine.params.n)]
+    """The whole answer: what a stream would have brought, so of a resumed request the ids after the resumed ones. Raises the error
+    that the request failed with."""
+    ids: list[list[int]] = [[] for _ in range(call.engine.params.n)]
     scores: list[list[Score]] = [[] for _ in ids]
     ends: dict[int, DoneStep] = {}
     while steps := await generation.next():

@@ -16,6 +16,12 @@ RequestId = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\x21-
 """Printable ASCII without spaces: it travels in headers and in log lines."""
 
 
+Integer = Annotated[int, Field(ge=INT64_MIN, le=INT64_MAX)]
+Natural = Annotated[int, Field(ge=0, le=2**53)]
+Positive = Annotated[int, Field(ge=1, le=2**53)]
+"""Every integer of the wire is bounded: JSON allows thousands of digits, which sums and messages about them do not survive. Counts
+end where JavaScript's numbers stop being exact."""
+
 T = TypeVar("T")
 Maybe = Annotated[T | None, Field(exclude_if=lambda value: value is None)]
 """A field that is left out of the JSON when it is None (where OpenAI's answers say null, the plain `T | None` is used)."""

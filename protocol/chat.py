@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from protocol.base import Extensible, JsonObject, Maybe, Wire
+from protocol.base import Extensible, JsonObject, Maybe, Positive, Wire
 from protocol.errors import field_error
 from protocol.generate import Timings
 from protocol.logprobs import ChatLogprobs
@@ -107,9 +107,9 @@ ChatMessage = Annotated[
 
 class ChatCompletionRequest(GenerationRequest):
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Positive | None = None
     logprobs: bool | None = False
-    top_logprobs: Annotated[int, Field(ge=-1)] | None = None
+    top_logprobs: Annotated[int, Field(ge=-1, le=2**31)] | None = None
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = True

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from protocol.base import Maybe, TokenId, Wire
+from protocol.base import Integer, Maybe, Positive, TokenId, Wire
 from protocol.errors import field_error
 from protocol.generate import Timings
 from protocol.logprobs import CompletionLogprobs
@@ -26,11 +26,11 @@ class CompletionRequest(GenerationRequest):
     """`prompt` is a text, ids, or a list of either; each item of a list is a request of its own."""
 
     prompt: Prompt
-    max_tokens: Annotated[int, Field(ge=1)] | None = 16
-    logprobs: Annotated[int, Field(ge=-1)] | None = None
+    max_tokens: Positive | None = 16
+    logprobs: Annotated[int, Field(ge=-1, le=2**31)] | None = None
     echo: bool | None = False
     suffix: str | None = None
-    best_of: int | None = None
+    best_of: Integer | None = None
     add_special_tokens: bool = True
 
     @model_validator(mode="after")

@@ -6,14 +6,14 @@ choice of one request; the client sends it back, unread, with the next chunk of 
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from protocol.base import Closed, JsonObject, Maybe, RequestId, TokenId, Wire
+from protocol.base import Closed, JsonObject, Maybe, Natural, Positive, RequestId, TokenId, Wire
 from protocol.chat import ChatCompletionChunk, ChatCompletionRequest
 from protocol.completion import CompletionChunk, CompletionRequest
 from protocol.errors import ErrorInfo, field_error
-from protocol.generate import FinishReason, GenerateResponse, Timings
-from protocol.logprobs import TokenLogprobs
+from protocol.generate import FinishReason, GenerateResponse, StopReason, Timings
+from protocol.logprobs import TokenLogprobs, check_entries
 from protocol.sampling import MAX_STOP_BYTES, StopStrings, StopTokenIds
 from protocol.usage import Usage
 
@@ -29,12 +29,12 @@ MAX_HISTORY = 4_194_304
 class DerenderContext(Closed):
     """What later chunks need of the request and the prompt, so that both travel once. Names and defaults are the request's own."""
 
-    prompt_tokens: Terse[Annotated[int, Field(ge=0)]] = 0
+    prompt_tokens: Terse[Natural] = 0
     stop: Terse[StopStrings] = []
     stop_token_ids: Terse[StopTokenIds] = []
     ignore_eos: Terse[bool] = False
     include_stop_str_in_output: Terse[bool] = False
-    min_tokens: Terse[Annotated[int, Field(ge=0)]] = 0
+    min_tokens: Terse[Natural] = 0
     keep_special_tokens: Terse[bool] = False
     join_special_tokens: Terse[bool] = False
     return_token_ids: Terse[bool] = False
@@ -51,19 +51,19 @@ class DerenderStreamState(Closed):
     """
 
     prev_tokens: Terse[Annotated[list[Annotated[str, Field(max_length=MAX_WINDOW_TOKEN)]], Field(max_length=MAX_WINDOW)]] = []
-    prefix_offset: Terse[Annotated[int, Field(ge=0)]] = 0
-    read_offset: Terse[Annotated[int, Field(ge=0)]] = 0
+    prefix_offset: Terse[Natural] = 0
+    read_offset: Terse[Natural] = 0
     role_sent: Terse[bool] = False
     tools_streamed: Terse[bool] = False
     logprob_context_token_ids: Terse[Annotated[list[TokenId], Field(max_length=4)]] = []
-    logprob_text_offset: Terse[Annotated[int, Field(ge=0, le=2**53)]] = 0
+    logprob_text_offset: Terse[Natural] = 0
     output_token_ids: Terse[Annotated[list[TokenId], Field(max_length=MAX_HISTORY)]] = []
-    output_chunk_lens: Terse[Annotated[list[Annotated[int, Field(gt=0)]], Field(max_length=MAX_HISTORY)]] = []
+    output_chunk_lens: Terse[Annotated[list[Positive], Field(max_length=MAX_HISTORY)]] = []
     last_tool_call_ids: Terse[Annotated[list[Annotated[str, Field(max_length=256)]], Field(max_length=1024)]] = []
     checkpoint: Maybe[JsonObject] = None
-    created: Maybe[Annotated[int, Field(ge=0, le=2**53)]] = None
+    created: Maybe[Natural] = None
     profile: Maybe[Annotated[str, Field(max_length=128)]] = None
-    token_count: Terse[Annotated[int, Field(ge=0, le=2**31)]] = 0
+    token_count: Terse[Natural] = 0
     context: Maybe[DerenderContext] = None
     held_text: Terse[Annotated[str, Field(max_length=MAX_STOP_BYTES)]] = ""
     stopped: Terse[bool] = False
@@ -84,15 +84,15 @@ class DerenderStreamState(Closed):
 
 
 class GenerateChunkChoice(Wire):
-    index: Annotated[int, Field(ge=0)]
+    index: Natural
     token_ids: list[TokenId] | None = None
     logprobs: TokenLogprobs | None = None
     finish_reason: FinishReason | None = None
-    stop_reason: int | str | None = None
+    stop_reason: StopReason = None
 
     @model_validator(mode="after")
     def _one_entry_per_id(self) -> "GenerateChunkChoice":
-        _check_logprobs(self.logprobs, self.token_ids)
+        check_entries(self.logprobs, self.token_ids)
         return self
 
 
@@ -100,7 +100,7 @@ class GenerateChunk(Wire):
     """Any payload of a generate stream, of Tandem's worker or of vLLM's."""
 
     request_id: RequestId | None = None
-    created: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    created: Natural | None = None
     choices: list[GenerateChunkChoice] = []
     usage: Usage | None = None
     timings: Timings | None = None
@@ -118,39 +118,23 @@ class GenerateChunk(Wire):
         return self
 
 
-def _check_logprobs(logprobs: TokenLogprobs | None, token_ids: list[int] | None) -> None:
-    if logprobs is not None and logprobs.content is not None and len(logprobs.content) != len(token_ids or ()):
-        raise field_error(
-            "logprobs",
-            f"logprobs.content must have one entry for each token id ({len(logprobs.content)} for {len(token_ids or ())})",
-        )
-
-
 class _DerenderRequest(Wire):
     """`profile` is the fingerprint that render answered; `created` the time to answer with where the worker tells none."""
 
     model: str | None = None
     profile: Annotated[str, Field(max_length=128)] | None = None
-    created: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    created: Natural | None = None
 
 
 class _BatchRequest(_DerenderRequest):
     stream: Literal[False] = False
-
-    @field_validator("generate_response", "generate_responses", check_fields=False)
-    @classmethod
-    def _one_entry_per_id(cls, value: Any) -> Any:
-        for response in value if isinstance(value, list) else [value]:
-            for choice in response.choices:
-                _check_logprobs(choice.logprobs, choice.token_ids)
-        return value
 
 
 class DerenderChatRequest(_BatchRequest):
     """A whole generate answer, to become a chat completion. `prompt_token_ids` beats the answer's own, even when empty."""
 
     generate_response: GenerateResponse
-    prompt_tokens: Annotated[int, Field(ge=0)] | None = None
+    prompt_tokens: Natural | None = None
     prompt_token_ids: list[TokenId] | None = None
     chat_request: ChatCompletionRequest | None = None
 
@@ -159,7 +143,7 @@ class DerenderCompletionRequest(_BatchRequest):
     """One generate answer per prompt, to become one completion. Lists beside the answers are as long as they."""
 
     generate_responses: Annotated[list[GenerateResponse], Field(min_length=1)]
-    prompt_tokens: list[Annotated[int, Field(ge=0)]] | None = None
+    prompt_tokens: list[Natural] | None = None
     prompt_token_ids: list[list[TokenId] | None] | None = None
     completion_request: CompletionRequest | None = None
 
@@ -177,7 +161,7 @@ class _StreamRequest(_DerenderRequest):
     stream: Literal[True]
     generate_chunk: GenerateChunk
     stream_state: DerenderStreamState | None = None
-    prompt_tokens: Annotated[int, Field(ge=0)] | None = None
+    prompt_tokens: Natural | None = None
     prompt_token_ids: list[TokenId] | None = None
 
 

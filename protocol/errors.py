@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
-from protocol.base import Wire
+from protocol.base import Integer, Wire
 
 
 class ErrorInfo(Wire):
@@ -19,7 +19,7 @@ class ErrorInfo(Wire):
     message: str
     type: str
     param: str | None = None
-    code: int | str | None = None
+    code: Integer | str | None = None
 
 
 class ErrorResponse(Wire):
@@ -60,6 +60,12 @@ class Unauthorized(TandemError):
 
 class NotFound(TandemError):
     status, kind = 404, "NotFoundError"
+
+
+class RequestTimeout(TandemError):
+    """The client took too long to send its request."""
+
+    status, kind = 408, "RequestTimeoutError"
 
 
 class ProfileMismatch(TandemError):
@@ -125,7 +131,10 @@ def invalid(error: ValidationError) -> BadRequest:
     """
     reasons: dict[str, list[str]] = {}
     for problem in error.errors(include_url=False, include_input=False):
-        where = _path((*problem["loc"], *filter(None, [problem.get("ctx", {}).get("field")])))
+        *path, last = problem["loc"] or ("",)
+        unknown = problem["type"] == "extra_forbidden"
+        named = str(last) if unknown else _field(problem)
+        where = ".".join(filter(None, [_path(path if unknown else (*path, last)), named]))
         reasons.setdefault(where, []).append(problem["msg"].removeprefix("Value error, "))
     first = max(reasons, key=lambda where: where.count("."))
     listed = [first, *(where for where in reasons if where != first)][:5]
@@ -134,6 +143,11 @@ def invalid(error: ValidationError) -> BadRequest:
     if len(reasons) > len(listed):
         message += f"; and {len(reasons) - len(listed)} more"
     return BadRequest(message, param=first or None)
+
+
+def _field(problem: ErrorDetails) -> str | None:
+    field: str | None = problem.get("ctx", {}).get("field")
+    return field
 
 
 _TYPE_NAMES = frozenset({"str", "int", "float", "bool", "dict", "none"})

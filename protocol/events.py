@@ -9,21 +9,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from protocol.base import Closed, Maybe, RequestId, TokenId
+from protocol.base import Closed, Integer, Maybe, Natural, RequestId, TokenId
 from protocol.errors import ErrorInfo
-from protocol.generate import FinishReason, Timings
+from protocol.generate import FinishReason, StopReason, Timings
 from protocol.logprobs import TokenLogprobs
 from protocol.sse import encode
 from protocol.usage import Usage
-
-Index = Annotated[int, Field(ge=0)]
 
 
 class TokenChoice(Closed):
     """`token_index` is the place of the first id within its choice: contiguous from 0 (or from the resumed length)."""
 
-    index: Index
-    token_index: Index
+    index: Natural
+    token_index: Natural
     token_ids: Annotated[list[TokenId], Field(min_length=1)]
     logprobs: TokenLogprobs | None = None
     finish_reason: None = None
@@ -35,22 +33,22 @@ class TokenEvent(Closed):
 
     type: Literal["token"] = "token"
     request_id: RequestId
-    created: int
+    created: Natural
     choices: Annotated[list[TokenChoice], Field(min_length=1, max_length=1)]
-    seed: Maybe[int] = None
+    seed: Maybe[Integer] = None
     prompt_token_ids: Maybe[list[TokenId]] = None
 
 
 class DoneChoice(Closed):
     """`token_ids` holds the stopping token, or nothing. `output_tokens` counts all ids of the choice, that one included."""
 
-    index: Index
-    token_index: Index
+    index: Natural
+    token_index: Natural
     token_ids: list[TokenId]
     logprobs: Maybe[TokenLogprobs] = None
-    output_tokens: Index
+    output_tokens: Natural
     finish_reason: FinishReason
-    stop_reason: int | str | None = None
+    stop_reason: StopReason = None
 
 
 class DoneEvent(Closed):
@@ -58,11 +56,11 @@ class DoneEvent(Closed):
 
     type: Literal["done"] = "done"
     request_id: RequestId
-    created: int
+    created: Natural
     choices: Annotated[list[DoneChoice], Field(min_length=1, max_length=1)]
     usage: Maybe[Usage] = None
     timings: Maybe[Timings] = None
-    seed: Maybe[int] = None
+    seed: Maybe[Integer] = None
     prompt_token_ids: Maybe[list[TokenId]] = None
 
 
@@ -74,7 +72,8 @@ class ErrorEvent(Closed):
     error: ErrorInfo
 
 
-GenerateEvent = TokenEvent | DoneEvent | ErrorEvent
+OutputEvent = TokenEvent | DoneEvent
+GenerateEvent = OutputEvent | ErrorEvent
 
 _EVENT: TypeAdapter[GenerateEvent] = TypeAdapter(Annotated[GenerateEvent, Field(discriminator="type")])
 

@@ -3,11 +3,11 @@
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from protocol.base import JsonObject, Maybe, RequestId, TokenId, Wire
-from protocol.logprobs import TokenLogprob, TokenLogprobs
-from protocol.sampling import SamplingParams
+from protocol.base import Integer, JsonObject, Maybe, Natural, Positive, RequestId, TokenId, Wire
+from protocol.logprobs import TokenLogprob, TokenLogprobs, check_entries
+from protocol.sampling import MAX_STOP_BYTES, SamplingParams
 from protocol.usage import Usage
 
 
@@ -19,6 +19,10 @@ class FinishReason(StrEnum):
     ABORT = "abort"
 
 
+StopReason = Integer | Annotated[str, Field(max_length=MAX_STOP_BYTES)] | None
+"""What ended a choice: the stop token's id, the stop string, or None for the primary eos token and for all else."""
+
+
 class StreamOptions(Wire):
     include_usage: bool | None = False
     continuous_usage_stats: bool | None = False
@@ -27,8 +31,8 @@ class StreamOptions(Wire):
 class PlaceholderRange(Wire):
     """Where one multimodal item lies in the prompt, in token positions."""
 
-    offset: Annotated[int, Field(ge=0)]
-    length: Annotated[int, Field(gt=0)]
+    offset: Natural
+    length: Positive
 
 
 class MultiModalFeatures(Wire):
@@ -55,10 +59,10 @@ class GenerateRequest(Wire):
     stream: bool | None = False
     stream_options: Maybe[StreamOptions] = None
     cache_salt: Maybe[Annotated[str, Field(min_length=1, max_length=1024)]] = None
-    priority: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] = 0
+    priority: Integer = 0
     return_token_ids: Maybe[bool] = None
     output_mode: Literal["tokens"] = "tokens"
-    token_offsets: Maybe[list[tuple[int, int]]] = None
+    token_offsets: Maybe[list[tuple[Natural, Natural]]] = None
     output_token_ids: Maybe[list[TokenId]] = None
     features: Maybe[MultiModalFeatures] = None
     content_parts: Maybe[list[JsonObject]] = None
@@ -81,26 +85,31 @@ class Timings(Wire):
 
 
 class GenerateChoice(Wire):
-    """One finished output: all of its ids, the stopping token included. `stop_reason` is None for the primary eos."""
+    """One finished output: the ids generated for it, the stopping token included. Of a resumed one, those after the resumed ids."""
 
-    index: Annotated[int, Field(ge=0)]
+    index: Natural
     token_ids: Maybe[list[TokenId]] = None
     logprobs: Maybe[TokenLogprobs] = None
     finish_reason: FinishReason | None = FinishReason.STOP
-    stop_reason: int | str | None = None
+    stop_reason: StopReason = None
+
+    @model_validator(mode="after")
+    def _one_entry_per_id(self) -> "GenerateChoice":
+        check_entries(self.logprobs, self.token_ids)
+        return self
 
 
 class GenerateResponse(Wire):
     """The answer without streaming."""
 
     request_id: RequestId
-    created: Maybe[int] = None
+    created: Maybe[Natural] = None
     model: Maybe[str] = None
     choices: list[GenerateChoice]
     usage: Maybe[Usage] = None
     timings: Maybe[Timings] = None
-    seed: Maybe[int] = None
-    prompt_logprobs: Maybe[list[dict[int, TokenLogprob] | None]] = None
+    seed: Maybe[Integer] = None
+    prompt_logprobs: Maybe[list[dict[Natural, TokenLogprob] | None]] = None
     prompt_token_ids: Maybe[list[TokenId]] = None
     kv_transfer_params: Maybe[JsonObject] = None
     output_mode: Literal["tokens"] = "tokens"
@@ -113,4 +122,4 @@ class AbortRequest(Wire):
 class AbortResponse(Wire):
     """How many of the named requests were running or waiting, and are no more."""
 
-    aborted: int
+    aborted: Natural

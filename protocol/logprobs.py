@@ -1,11 +1,13 @@
 """Log probabilities: as the worker tells them (token ids, no text) and as OpenAI's two endpoints show them."""
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from protocol.base import Maybe, TokenId, Wire
+from protocol.base import Maybe, Natural, TokenId, Wire
+from protocol.errors import field_error
 
 _PLACEHOLDER = re.compile(r"token_id:(\d{1,10})")
 LOWEST = -9999.0
@@ -17,7 +19,7 @@ class TokenLogprob(Wire):
 
     token_id: TokenId
     logprob: float = LOWEST
-    rank: Maybe[int] = None
+    rank: Maybe[Natural] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -39,6 +41,13 @@ class TokenLogprobs(Wire):
     """One entry for every id of the chunk or choice it stands beside."""
 
     content: list[TokenLogprobEntry] | None = None
+
+
+def check_entries(logprobs: TokenLogprobs | None, token_ids: Sequence[int] | None) -> None:
+    """For validators of what has both: every id has its entry, and no entry is without its id."""
+    entries, ids = logprobs.content if logprobs else None, token_ids or ()
+    if entries is not None and len(entries) != len(ids):
+        raise field_error("logprobs", f"logprobs.content must have one entry for each token id ({len(entries)} for {len(ids)})")
 
 
 class ChatLogprob(Wire):

@@ -1,10 +1,8 @@
 """`GET /v1/models` and `GET /health`."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from protocol.base import Maybe, Wire
+from protocol.base import Maybe, Positive, Wire
 
 
 class ModelCard(Wire):
@@ -16,7 +14,7 @@ class ModelCard(Wire):
     owned_by: str = "tandem"
     root: Maybe[str] = None
     parent: Maybe[str] = None
-    max_model_len: Maybe[Annotated[int, Field(ge=1)]] = None
+    max_model_len: Maybe[Positive] = None
     profile: Maybe[str] = None
     formats: Maybe[dict[str, str | None]] = None
 

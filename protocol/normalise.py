@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from protocol.base import Maybe, TokenId, Wire
+from protocol.base import Maybe, Natural, TokenId, Wire
 from protocol.errors import ErrorInfo
 from protocol.events import DoneChoice, DoneEvent, ErrorEvent, GenerateEvent, TokenChoice, TokenEvent, parse_event
-from protocol.generate import FinishReason
+from protocol.generate import FinishReason, StopReason
 from protocol.logprobs import TokenLogprobs
 from protocol.usage import Usage
 
@@ -17,16 +17,16 @@ class StreamError(ValueError):
 
 
 class _ForeignChoice(Wire):
-    index: int = Field(ge=0)
+    index: Natural
     token_ids: list[TokenId] | None = None
     logprobs: TokenLogprobs | None = None
     finish_reason: FinishReason | None = None
-    stop_reason: int | str | None = None
+    stop_reason: StopReason = None
 
 
 class _ForeignChunk(Wire):
     request_id: str | None = None
-    created: int | None = None
+    created: Natural | None = None
     choices: list[_ForeignChoice] = []
     usage: Usage | None = None
     prompt_token_ids: Maybe[list[TokenId]] = None

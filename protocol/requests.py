@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from protocol.base import JsonObject, RequestId, Seed, TokenId, Wire
+from protocol.base import Integer, JsonObject, Natural, Positive, RequestId, Seed, TokenId, Wire
 from protocol.generate import StreamOptions
 from protocol.sampling import MAX_CHOICES, Stop, StopTokenIds
 
@@ -18,7 +18,7 @@ class GenerationRequest(Wire):
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_tokens: Positive | None = None
     temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
@@ -28,10 +28,10 @@ class GenerationRequest(Wire):
     stop: Stop | None = None
     user: str | None = None
 
-    top_k: Annotated[int, Field(ge=-1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=2**31)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    min_tokens: Annotated[int, Field(ge=0)] = 0
+    min_tokens: Natural = 0
     stop_token_ids: StopTokenIds | None = None
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
@@ -39,17 +39,17 @@ class GenerationRequest(Wire):
     spaces_between_special_tokens: bool = True
     allowed_token_ids: list[TokenId] | None = None
     bad_words: list[str] | None = None
-    prompt_logprobs: Annotated[int, Field(ge=-1)] | None = None
+    prompt_logprobs: Annotated[int, Field(ge=-1, le=2**31)] | None = None
     logprob_token_ids: list[TokenId] | None = None
     use_beam_search: bool = False
     length_penalty: float = 1.0
-    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1, le=2**31)] | None = None
     truncation_side: Literal["left", "right"] | None = None
-    thinking_token_budget: int | None = None
+    thinking_token_budget: Integer | None = None
     repetition_detection: JsonObject | None = None
     response_format: JsonObject | None = None
     structured_outputs: JsonObject | None = None
-    priority: int = 0
+    priority: Integer = 0
     cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     request_id: RequestId | None = None
     session_id: str | None = None

@@ -3,19 +3,19 @@
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, to_json
 
-from protocol.base import Extensible, JsonObject, Maybe, Seed, TokenId
+from protocol.base import Extensible, JsonObject, Maybe, Natural, Positive, Seed, TokenId
 from protocol.errors import field_error
 
 MAX_CHOICES = 128
 MAX_STOP_STRINGS = 32
 MAX_STOP_BYTES = 1024
-"""Bounds of `stop`, the bytes of all strings together: they travel in every derender state, and so does the text held back."""
+"""Bounds of `stop`, all strings together, as JSON writes them: they travel in every derender state, as may the text held back."""
 
 
 def _within_bounds(stop: list[str] | str) -> list[str] | str:
-    total = sum(len(text.encode("utf-8", "surrogatepass")) for text in ([stop] if isinstance(stop, str) else stop))
+    total = sum(len(to_json(text)) - 2 for text in ([stop] if isinstance(stop, str) else stop))
     if total > MAX_STOP_BYTES:
         raise PydanticCustomError("stop", "stop strings may have {limit} bytes together", {"limit": MAX_STOP_BYTES})
     return stop
@@ -44,11 +44,11 @@ class SamplingParams(Extensible):
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] = 1
     temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    top_k: Annotated[int, Field(ge=-1)] = 0
+    top_k: Annotated[int, Field(ge=-1, le=2**31)] = 0
     min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
     seed: Maybe[Seed] = None
-    max_tokens: Maybe[Annotated[int, Field(ge=1)]] = None
-    min_tokens: Annotated[int, Field(ge=0)] = 0
+    max_tokens: Maybe[Positive] = None
+    min_tokens: Natural = 0
     stop: Maybe[Stop] = None
     stop_token_ids: Maybe[StopTokenIds] = None
     ignore_eos: bool = False
@@ -62,8 +62,8 @@ class SamplingParams(Extensible):
     allowed_token_ids: Maybe[list[TokenId]] = None
     bad_words: Maybe[list[str]] = None
     bad_words_token_ids: Maybe[list[list[TokenId]]] = None
-    logprobs: Maybe[Annotated[int, Field(ge=-1)]] = None
-    prompt_logprobs: Maybe[Annotated[int, Field(ge=-1)]] = None
+    logprobs: Maybe[Annotated[int, Field(ge=-1, le=2**31)]] = None
+    prompt_logprobs: Maybe[Annotated[int, Field(ge=-1, le=2**31)]] = None
     structured_outputs: Maybe[JsonObject] = None
 
     @field_validator("logit_bias", mode="before")

@@ -1,26 +1,20 @@
 """Token counts of a request."""
 
-from typing import Annotated
-
-from pydantic import Field
-
-from protocol.base import Maybe, Wire
-
-Count = Annotated[int, Field(ge=0)]
+from protocol.base import Maybe, Natural, Wire
 
 
 class PromptTokensDetails(Wire):
-    cached_tokens: Count | None = None
+    cached_tokens: Natural | None = None
 
 
 class CompletionTokensDetails(Wire):
-    reasoning_tokens: Count = 0
+    reasoning_tokens: Natural = 0
 
 
 class Usage(Wire):
-    prompt_tokens: Count = 0
-    completion_tokens: Count | None = 0
-    total_tokens: Count = 0
+    prompt_tokens: Natural = 0
+    completion_tokens: Natural | None = 0
+    total_tokens: Natural = 0
     prompt_tokens_details: Maybe[PromptTokensDetails] = None
     completion_tokens_details: Maybe[CompletionTokensDetails] = None
 

@@ -55,7 +55,7 @@ def build_app(
 def _own_routes(service: str, metrics: Metrics, lifecycle: Lifecycle, check: HealthCheck | None) -> APIRouter:
     router = APIRouter(tags=["service"])
 
-    @router.get("/health", response_model=Health)
+    @router.get("/health", response_model=Health, responses={503: {"model": Health}})
     async def health() -> Response:
         """200 while the service can answer, 503 while it is draining or what it needs is down."""
         state = await check() if check else Health(status="ok", service=service, version=VERSION)

@@ -58,10 +58,13 @@ def documented(
         content["text/event-stream"] = {"schema": {"type": "string", "description": stream}}
     responses: dict[str, Any] = {"200": {"description": "Success", "content": content}}
     error = {"application/json": {"schema": _one_of((ErrorResponse,), "serialization")}}
-    responses |= {str(status): {"description": "Error", "content": error} for status in errors}
+    responses |= {str(status): {"description": "Error", "content": error} for status in sorted({*errors, *_EVERYWHERE})}
     extra["responses"] = responses
     return {"openapi_extra": extra, "response_class": Response}
 
+
+_EVERYWHERE = (401, 503)
+"""What the edge answers on any route: a wrong API key, and a server that is shutting down."""
 
 _documented: dict[str, tuple[type[Wire], JsonSchemaMode]] = {}
 """Wire types by the placeholder that stands for their reference until the whole document is known."""

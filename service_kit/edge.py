@@ -1,12 +1,13 @@
 """The outermost ASGI layer of every service: request id, API key, body limit, drain, metrics and the access line."""
 
+import asyncio
 import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from protocol.errors import BodyTooLarge, ErrorResponse, InternalError, Overloaded, TandemError, Unauthorized
+from protocol.errors import BodyTooLarge, ErrorResponse, InternalError, Overloaded, RequestTimeout, TandemError, Unauthorized
 from service_kit import context
 from service_kit.lifecycle import Lifecycle
 from service_kit.metrics import Metrics
@@ -18,6 +19,9 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = logging.getLogger("tandem.http")
+BODY_SECONDS = 60.0
+"""Silence within a request's body after which it is given up: half a request must not hold a server."""
+
 OPEN_PATHS = frozenset({"/health", "/metrics"})
 
 
@@ -44,6 +48,7 @@ class _Exchange:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.status = 0
         self.received = 0
+        self.complete = False
 
     async def run(self) -> None:
         self._adopt_identity()
@@ -90,8 +95,15 @@ class _Exchange:
         return BodyTooLarge(f"the request body is larger than this server's limit of {self.edge.max_body_bytes} bytes")
 
     async def receive(self) -> Message:
-        message = await self._receive()
+        if self.complete:
+            return await self._receive()
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                message = await self._receive()
+        except TimeoutError as error:
+            raise RequestTimeout(f"the request's body did not go on for {BODY_SECONDS:.0f} seconds") from error
         if message["type"] == "http.request":
+            self.complete = not message.get("more_body", False)
             self.received += len(message.get("body", b""))
             if self.received > self.edge.max_body_bytes:
                 raise self._too_large()

@@ -8,6 +8,8 @@ import sys
 import tempfile
 import time
 
+from prometheus_client.multiprocess import mark_process_dead
+
 from service_kit import parent
 
 LISTEN_FD = "TANDEM_LISTEN_FD"
@@ -52,6 +54,8 @@ def supervise(sock: socket.socket, workers: int) -> int:
                     stop(signal.SIGTERM, None)
                     _reap(children)
                     return child.returncode or 1
+                # Its gauges would count for ever what it was doing when it died.
+                mark_process_dead(child.pid, metrics_dir)  # type: ignore[no-untyped-call]
                 children[index] = start()
             time.sleep(0.2)
         _reap(children)

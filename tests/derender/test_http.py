@@ -110,6 +110,11 @@ BAD: list[tuple[str, bytes | JsonObject | list[Any], int, str | None]] = [
      "prompt_token_ids"),
     (COMPLETION, {"stream": True, "generate_chunk": chunk(), "completion_request": {"prompt": "x", "stop": ["a" * 1025]}}, 400,
      "completion_request.stop.0"),
+    (CHAT, {"stream": True, "generate_chunk": chunk(), "prompt_tokens": 10**2000}, 400, "prompt_tokens"),
+    (CHAT, {"stream": True, "generate_chunk": chunk(), "stream_state": {"context": {"min_tokens": 10**2000}}}, 400,
+     "stream_state.context.min_tokens"),
+    (COMPLETION, {"stream": True, "generate_chunk": {"choices": []}, "prompt_token_ids": [504],
+     "completion_request": {"prompt": "x", "echo": True}}, 400, "generate_chunk.choices"),
     (CHAT, b" " * (LIMIT + 1), 413, None),
     ("/v1/nothing", {}, 404, None),
 ]  # fmt: skip

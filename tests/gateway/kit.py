@@ -94,8 +94,8 @@ def done(request: JsonObject, index: int, count: int, *, last: bool = True, reas
     return encode_event(DoneEvent(request_id=request["request_id"], created=1, choices=[choice], usage=usage, timings=timings))
 
 
-def failure(request: JsonObject, message: str) -> bytes:
-    return encode_event(ErrorEvent(request_id=request["request_id"], error=ErrorInfo(message=message, type="X", code=500)))
+def failure(request: JsonObject, message: str, code: int = 500) -> bytes:
+    return encode_event(ErrorEvent(request_id=request["request_id"], error=ErrorInfo(message=message, type="X", code=code)))
 
 
 def saying(text: str, *, break_after: int | None = None) -> Callable[[JsonObject], AsyncIterator[bytes]]:

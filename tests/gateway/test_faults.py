@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI, Request, Response
 
 from protocol.generate import FinishReason
 from protocol.sse import DONE, encode
@@ -25,8 +26,10 @@ from tests.gateway.kit import (
     refusal,
     replay_worker,
     saying,
+    standing,
     token,
 )
+from tests.live import serving
 from tests.tokenizers import profile
 
 BREAKS = range(1, 7)
@@ -128,7 +131,7 @@ def test_an_error_before_the_first_chunk_is_a_status_and_later_an_event() -> Non
 
     with pipeline(Scripted(at_once)) as client:
         answer = client.post("/v1/chat/completions", json=chat(stream=True))
-        assert (answer.status_code, answer.json()["error"]["message"]) == (502, "no luck")
+        assert (answer.status_code, answer.json()["error"]["message"]) == (500, "no luck")
     with pipeline(Scripted(later)) as client:
         events = events_of(client.post("/v1/chat/completions", json=chat(stream=True)))
         assert [event.get("error", {}).get("message") for event in events] == [None, "no more luck"]
@@ -144,7 +147,7 @@ def test_a_worker_that_talks_nonsense_is_a_502(nonsense: bytes) -> None:
     with pipeline(Scripted(play)) as client:
         answer = client.post("/v1/chat/completions", json=chat(stream=True))
         assert answer.status_code == 502
-        assert "protocol" in answer.json()["error"]["message"]
+        assert "the worker" in answer.json()["error"]["message"]
 
 
 def test_bytes_in_any_slices(tmp_path: Path) -> None:
@@ -260,3 +263,132 @@ def test_many_streams_at_once_do_not_mix(tmp_path: Path) -> None:
     with pipeline(replay_worker(tmp_path, *lines, replay_tokens_per_second=200.0), derenders=2) as client:
         texts = asyncio.run(all_of_them(str(client.base_url)))
     assert sorted(texts) == sorted(f"answer number {n} 日本 👩" for n in range(8))
+
+
+UNUSABLE = [b"<html>", b"{}", b"null", b"[]", b'{"chunk":{},"stream_state":{}}', b'{"choices":5}', b""]
+
+
+class Garbling:
+    """A proxy before a service, whose answers are another's from the given call on."""
+
+    def __init__(self, target: str, answer: bytes, *, after: int = 0, path: str = "") -> None:
+        self.target, self.answer, self.after, self.path = target, answer, after, path
+        self.calls = 0
+
+    def app(self) -> FastAPI:
+        app = FastAPI()
+
+        @app.post("/{path:path}")
+        async def relay(path: str, request: Request) -> Response:
+            self.calls += 1
+            if self.calls > self.after:
+                return Response(self.answer, media_type="application/json")
+            async with httpx.AsyncClient() as client:
+                answer = await client.post(f"{self.target}/{path}", content=await request.body())
+            return Response(answer.content, status_code=answer.status_code, media_type="application/json")
+
+        return app
+
+
+@pytest.mark.parametrize("answer", UNUSABLE)
+@pytest.mark.parametrize("kind", ["render", "derender"])
+def test_a_service_that_answers_nonsense_is_a_502(kind: str, answer: bytes) -> None:
+    render, (derender, _) = standing()
+    target = {"render": render, "derender": derender}[kind]
+    with serving(Garbling(target, answer).app()) as garbled, pipeline(Scripted(saying(TEXT)), **{f"{kind}_url": garbled}) as client:
+        for body in (chat(stream=True), chat(stop=["zzz"])):
+            refused = client.post("/v1/chat/completions", json=body)
+            assert (refused.status_code, refused.json()["error"]["type"]) == (502, "UpstreamError")
+
+
+@pytest.mark.parametrize("answer", UNUSABLE)
+def test_nonsense_in_the_middle_ends_the_stream_with_an_error(answer: bytes) -> None:
+    """L6: one terminal, whatever happens."""
+    _, (derender, _) = standing()
+    garbling = Garbling(derender, answer, after=2)
+    with serving(garbling.app()) as garbled, pipeline(Scripted(saying(TEXT)), derender_url=garbled) as client:
+        events = events_of(client.post("/v1/chat/completions", json=chat(stream=True)))
+        assert [event.get("error", {}).get("type") for event in events[-1:]] == ["UpstreamError"]
+        assert all("error" not in event for event in events[:-1])
+
+
+@pytest.mark.parametrize(
+    "answer", [b"<html>", b"{}", b"null", b'{"choices":5}', b'{"request_id":"r","choices":[{"index":0,"token_ids":[99999]}]}']
+)
+def test_a_worker_that_answers_nonsense_is_a_502_too(answer: bytes, tmp_path: Path) -> None:
+    """Also where derender is the one to notice: it is not the client's fault."""
+    garbling = Garbling("", answer)
+    with pipeline(garbling.app()) as client:
+        refused = client.post("/v1/chat/completions", json=chat())
+        assert (refused.status_code, refused.json()["error"]["type"]) == (502, "UpstreamError")
+
+
+def test_a_worker_that_miscounts_is_noticed() -> None:
+    async def play(request: JsonObject) -> AsyncIterator[bytes]:
+        yield token(request, 0, 0, ids_of("Hi")[0])
+        yield done(request, 0, 7)
+        yield encode(DONE)
+
+    with pipeline(Scripted(play)) as client:
+        events = events_of(client.post("/v1/chat/completions", json=chat(stream=True)))
+        assert "token_index is 7" in str(events[-1]) or "output_tokens is 7" in str(events[-1])
+
+
+def test_a_stream_outlives_a_worker_that_shuts_down() -> None:
+    """A rolling restart is no worse than a crash: the farewell of a draining worker is an order to go elsewhere."""
+
+    async def leaving(request: JsonObject) -> AsyncIterator[bytes]:
+        for position, token_id in enumerate(ids_of(TEXT)[:3]):
+            yield token(request, 0, position, token_id)
+            await asyncio.sleep(0.02)
+        yield failure(request, "shutting down", code=503)
+
+    going, staying = Scripted(leaving), Scripted(saying(TEXT))
+    with pipeline(going, staying) as client:
+        for _ in range(2):
+            events = events_of(client.post("/v1/chat/completions", json=chat(stream=True)))
+            assert (content_of(events), events[-1]) == (TEXT, DONE)
+
+
+def test_a_worker_that_shuts_down_with_no_other_is_a_503() -> None:
+    async def leaving(request: JsonObject) -> AsyncIterator[bytes]:
+        yield failure(request, "shutting down", code=503)
+
+    with pipeline(Scripted(leaving)) as client:
+        answer = client.post("/v1/chat/completions", json=chat(stream=True))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, 503)
+        assert answer.headers["retry-after"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_more_prompts_than_a_queue_holds(tmp_path: Path, stream: bool) -> None:
+    """A request with many prompts takes its turns: a 503 would promise that a retry helps."""
+    worker = replay_worker(tmp_path, {"token_ids": ids_of("ok")}, max_num_seqs=4, max_queue=6, replay_tokens_per_second=500.0)
+    with pipeline(worker) as client:
+        answer = client.post("/v1/completions", json={"prompt": ["Hi"] * 60, "max_tokens": 2, "stream": stream})
+        assert answer.status_code == 200
+        if not stream:
+            assert [choice["index"] for choice in answer.json()["choices"]] == list(range(60))
+
+
+def test_a_client_that_waits_long_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.routes.KEEP_ALIVE_SECONDS", 0.1)
+    monkeypatch.setattr("service_kit.streaming.KEEP_ALIVE_SECONDS", 0.1)
+
+    async def slow(request: JsonObject) -> AsyncIterator[bytes]:
+        await asyncio.sleep(0.6)
+        yield token(request, 0, 0, ids_of("Hi")[0])
+        yield done(request, 0, 1)
+        yield encode(DONE)
+
+    async def failing(request: JsonObject) -> AsyncIterator[bytes]:
+        await asyncio.sleep(0.3)
+        yield failure(request, "no luck")
+
+    with pipeline(Scripted(slow)) as client:
+        answer = client.post("/v1/chat/completions", json=chat(stream=True))
+        assert answer.text.startswith(": keep-alive\n\n")
+        assert content_of(events_of(answer)) == "Hi"
+    with pipeline(Scripted(failing)) as client:
+        answer = client.post("/v1/chat/completions", json=chat(stream=True))
+        assert (answer.status_code, events_of(answer)[-1]["error"]["message"]) == (200, "no luck")

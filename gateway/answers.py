@@ -1,0 +1,115 @@
+"""What other services answered, read with care: a service behind the gateway may be another's, of another version, or broken."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from protocol.base import Extensible, Natural, TokenId
+from protocol.errors import ErrorInfo, RelayedError, TandemError, UpstreamError, invalid
+
+JsonObject = dict[str, Any]
+
+_OF_UPSTREAM = ("generate_", "stream_state", "profile")
+"""Fields of a derender request that are not the client's doing."""
+
+
+class _Params(Extensible):
+    n: Natural | None = None
+
+
+class _Rendered(Extensible):
+    request_id: str
+    token_ids: list[TokenId] = Field(min_length=1)
+    sampling_params: _Params
+
+
+class _Generated(Extensible):
+    request_id: str
+    choices: list[JsonObject]
+
+
+class _Choice(Extensible):
+    index: Natural
+    finish_reason: str | None = None
+
+
+class _Chunk(Extensible):
+    choices: list[_Choice]
+
+
+class _Derendered(Extensible):
+    chunk: _Chunk
+    stream_state: JsonObject
+
+
+class _Answer(Extensible):
+    choices: list[_Choice]
+
+
+_RENDERED: TypeAdapter[Any] = TypeAdapter(_Rendered)
+_RENDERED_LIST: TypeAdapter[Any] = TypeAdapter(list[_Rendered])
+_GENERATED: TypeAdapter[Any] = TypeAdapter(_Generated)
+_DERENDERED: TypeAdapter[Any] = TypeAdapter(_Derendered)
+_ANSWER: TypeAdapter[Any] = TypeAdapter(_Answer)
+
+
+def rendered(body: bytes, *, several: bool) -> list[JsonObject]:
+    """Render's generate requests, at least one. Raises `UpstreamError` for anything else, as all here do."""
+    value = _read("render", body, _RENDERED_LIST if several else _RENDERED)
+    requests: list[JsonObject] = value if several else [value]
+    if not requests:
+        raise UpstreamError("the render service answered no generate request")
+    return requests
+
+
+def generated(body: bytes) -> JsonObject:
+    """A worker's whole answer."""
+    answer: JsonObject = _read("worker", body, _GENERATED)
+    return answer
+
+
+def derendered_chunk(body: bytes) -> tuple[JsonObject, JsonObject]:
+    """Derender's chunk and state."""
+    answer = _read("derender", body, _DERENDERED)
+    return answer["chunk"], answer["stream_state"]
+
+
+def derendered(body: bytes) -> JsonObject:
+    """Derender's whole answer."""
+    answer: JsonObject = _read("derender", body, _ANSWER)
+    return answer
+
+
+def read_json(kind: str, text: bytes | str) -> JsonObject:
+    """A JSON object."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UpstreamError(f"the {kind} service sent something that is not JSON: {text[:100]!r}") from error
+    if not isinstance(value, dict):
+        raise UpstreamError(f"the {kind} service sent something that is no object: {text[:100]!r}")
+    return value
+
+
+def failure(info: ErrorInfo, headers: Mapping[str, str] | None = None) -> TandemError:
+    """An error that a service sent in a stream, to be raised: with its own status where it tells one, else as a 502."""
+    status = info.code if isinstance(info.code, int) and 400 <= info.code < 600 else 502
+    retry = {"Retry-After": "1"} if status == 503 else {}
+    return RelayedError(status, info, {**retry, **(headers or {})})
+
+
+def blamed(error: RelayedError) -> TandemError:
+    """Derender's refusal of something that the worker made is no fault of the client's."""
+    if error.status == 400 and (error.param or "").startswith(_OF_UPSTREAM):
+        return UpstreamError(f"the worker's answer cannot be read: {error.message}")
+    return error
+
+
+def _read(kind: str, body: bytes, shape: TypeAdapter[Any]) -> Any:
+    try:
+        shape.validate_json(body)
+    except ValidationError as error:
+        raise UpstreamError(f"the {kind} service answered something else than expected: {invalid(error).message}") from error
+    return json.loads(body)
