@@ -1,11 +1,12 @@
 """`--workers N`: several processes on one port, seen from outside as one service."""
 
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import httpx
@@ -74,6 +75,26 @@ def test_metrics_are_those_of_all(scaled: Scaled) -> None:
     text = httpx.get(f"{scaled.url}/metrics", trust_env=False).text
     counted = [line for line in text.splitlines() if line.startswith("tandem_requests_total") and 'status="400"' in line]
     assert sum(float(line.rpartition(" ")[2]) for line in counted) == 20
+
+
+def test_what_a_dead_worker_was_doing_is_not_counted_for_ever(scaled: Scaled) -> None:
+    host, port = scaled.url.removeprefix("http://").split(":")
+    half_sent = b"POST /v1/completions/derender HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
+    with ExitStack() as stack:
+        for _ in range(6):
+            stack.enter_context(socket.create_connection((host, int(port)))).sendall(half_sent)
+        eventually(lambda: in_flight(scaled) >= 6)
+        victims = scaled.children()
+        for victim in victims:
+            victim.kill()
+        eventually(lambda: len(scaled.children()) == WORKERS and not {v.pid for v in victims} & {c.pid for c in scaled.children()})
+    eventually(scaled.answers)
+    eventually(lambda: in_flight(scaled) <= 1)
+
+
+def in_flight(scaled: Scaled) -> float:
+    text = httpx.get(f"{scaled.url}/metrics", trust_env=False).text
+    return sum(float(line.split()[1]) for line in text.splitlines() if line.startswith("tandem_requests_in_flight "))
 
 
 def test_a_signal_stops_them_all(scaled: Scaled) -> None:

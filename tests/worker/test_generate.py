@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from protocol.generate import GenerateResponse
 from tests.worker.kit import EOS, MAX_LEN, NAME, VOCAB, Live, body, live, stream
 
 pytestmark = pytest.mark.anyio
@@ -174,6 +175,21 @@ async def test_a_seed_gives_the_same_ids_alone_in_company_and_resumed_anywhere(w
             assert resumed.ids() == ids[cut:]
             assert resumed.last.choices[0].output_tokens == len(ids)
             assert resumed.last.choices[0].finish_reason == done.finish_reason
+
+
+async def test_a_resumed_answer_is_what_its_stream_brings(worker: Live) -> None:
+    """The ids after the resumed ones, each with its logprobs: derender can read it as the output of a longer prompt."""
+    prompt = prompts(1, seed=6)[0]
+    async with worker.client() as client:
+        ids = (await stream(client, body(prompt, max_tokens=10, temperature=0))).ids()
+        asked = body(prompt, max_tokens=10, temperature=0, logprobs=1, output_token_ids=ids[:4])
+        answer = GenerateResponse.model_validate_json((await client.post("/inference/v1/generate", json=asked)).content)
+    (choice,) = answer.choices
+    assert choice.token_ids == ids[4:]
+    assert choice.logprobs is not None
+    assert [entry.token_id for entry in choice.logprobs.content or []] == ids[4:]
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == len(ids)
 
 
 async def test_choices_differ_interleave_and_each_ends_once(worker: Live) -> None:
