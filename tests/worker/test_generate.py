@@ -182,7 +182,7 @@ async def test_a_resumed_answer_is_what_its_stream_brings(worker: Live) -> None:
     prompt = prompts(1, seed=6)[0]
     async with worker.client() as client:
         ids = (await stream(client, body(prompt, max_tokens=10, temperature=0))).ids()
-        asked = body(prompt, max_tokens=10, temperature=0, logprobs=1, output_token_ids=ids[:4])
+        asked = body(prompt, max_tokens=10, temperature=0, logprobs=1, output_token_ids=ids[:4]) | {"stream": False}
         answer = GenerateResponse.model_validate_json((await client.post("/inference/v1/generate", json=asked)).content)
     (choice,) = answer.choices
     assert choice.token_ids == ids[4:]
