@@ -17,7 +17,9 @@ from rich.table import Table
 
 from benchmarks.processes import server
 
+WARM_UP = 2
 ROUNDS = 30
+PACED_ROUNDS = 6
 TOKENS = 200
 PACE = 100.0
 """Tokens a second of the paced worker."""
@@ -52,9 +54,11 @@ def measured(rate: float, client: httpx.Client) -> Iterator[tuple[str, float, fl
         both = requests(gateway, render, worker, client)
         first: tuple[list[float], list[float]] = ([], [])
         last: tuple[list[float], list[float]] = ([], [])
-        for _ in range(ROUNDS if rate == 0 else 4):
+        for attempt in range(WARM_UP + (ROUNDS if rate == 0 else PACED_ROUNDS)):
             for side, (url, body) in enumerate(both):
                 times = arrivals(client, url, body)
+                if attempt < WARM_UP:
+                    continue
                 first[side].append(times[0] * 1000)
                 last[side].append((times[-1] - times[0]) * 1000 / (TOKENS - 1))
         yield "first token", statistics.median(first[0]), statistics.median(first[1])

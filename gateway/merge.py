@@ -49,6 +49,8 @@ async def ready(source: AsyncGenerator[T, None], limit: int) -> AsyncGenerator[l
         async with aclosing(source):
             async for item in source:
                 await queue.put(item)
+                # What is buffered already comes without a wait; the reader must not have to wait for all of it.
+                await asyncio.sleep(0)
 
     pumping = asyncio.ensure_future(pump())
     first = asyncio.ensure_future(queue.get())
