@@ -1,5 +1,6 @@
 """The HTTP surface. A chunk's work is linear in its body, so small bodies are answered in place (see `service_kit.offload`)."""
 
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
@@ -39,6 +40,12 @@ _COMPLETION: TypeAdapter[Any] = TypeAdapter(
         Discriminator(body_shape),
     ]
 )
+Work = Mapping[type[Wire], Callable[..., Wire]]
+_CHAT_WORK: Work = {DerenderChatStreamRequest: derender_chat_chunk, DerenderChatRequest: derender_chat}
+_COMPLETION_WORK: Work = {
+    DerenderCompletionStreamRequest: derender_completion_chunk,
+    DerenderCompletionRequest: derender_completion,
+}
 _ERRORS = (400, 404, 409, 413)
 
 
@@ -50,20 +57,7 @@ _ERRORS = (400, 404, 409, 413)
 )
 async def chat(request: Request) -> Response:
     """A generate answer as a chat completion; with `stream: true` one chunk of a generate stream as one chat chunk."""
-    derenderer: Derenderer = request.app.state.derenderer
-    metrics: DerenderMetrics = request.app.state.derender_metrics
-
-    def work(body: bytes) -> bytes:
-        asked = parse_as(_CHAT, body)
-        metrics.count(asked)
-        answer: Wire
-        if isinstance(asked, DerenderChatStreamRequest):
-            answer = derender_chat_chunk(derenderer, asked)
-        else:
-            answer = derender_chat(derenderer, asked)
-        return answer.wire()
-
-    return json_response(await by_size(await request.body(), work))
+    return await _answer(request, _CHAT, _CHAT_WORK)
 
 
 @router.post(
@@ -77,17 +71,16 @@ async def chat(request: Request) -> Response:
 )
 async def completion(request: Request) -> Response:
     """Generate answers, one a prompt, as one completion; with `stream: true` one chunk of a generate stream as one chunk."""
+    return await _answer(request, _COMPLETION, _COMPLETION_WORK)
+
+
+async def _answer(request: Request, shapes: TypeAdapter[Any], work: Work) -> Response:
     derenderer: Derenderer = request.app.state.derenderer
     metrics: DerenderMetrics = request.app.state.derender_metrics
 
-    def work(body: bytes) -> bytes:
-        asked = parse_as(_COMPLETION, body)
+    def answer(body: bytes) -> bytes:
+        asked = parse_as(shapes, body)
         metrics.count(asked)
-        answer: Wire
-        if isinstance(asked, DerenderCompletionStreamRequest):
-            answer = derender_completion_chunk(derenderer, asked)
-        else:
-            answer = derender_completion(derenderer, asked)
-        return answer.wire()
+        return work[type(asked)](derenderer, asked).wire()
 
-    return json_response(await by_size(await request.body(), work))
+    return json_response(await by_size(await request.body(), answer))

@@ -4,14 +4,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
 from model_profile import BrokenModel, ChatTemplate, TemplateFailed
 from model_profile.template_habits import habits
 from protocol.chat import ChatCompletionRequest, ChatMessage
-from protocol.errors import BadRequest, invalid
-from protocol.generate import GenerateRequest
+from protocol.errors import BadRequest
 from render_service import sampling
+from render_service.answer import generate_request
 from render_service.messages import for_template
 from render_service.prompt import from_text, room, truncation
 from render_service.renderer import Renderer
@@ -27,7 +25,7 @@ def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
     """A chat request's JSON -> a generate request's. Raises `BadRequest` that names the field, `NotFound` for another model."""
     request = parse(ChatCompletionRequest, body)
     profile = renderer.profile
-    model = renderer.model.check(request.model)
+    renderer.model.check(request.model)
     if request.tool_choice is not None and request.tool_choice not in ("none", "auto"):
         raise BadRequest("tool_choice: only none and auto are supported; a call cannot be forced", param="tool_choice")
     asked, asked_at = request.max_tokens, "max_tokens"
@@ -57,24 +55,8 @@ def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
     )
     default = profile.generation_defaults.get("max_tokens")
     max_tokens = room(profile, prompt, where="messages", asked=asked, asked_at=asked_at, default=default)
-    try:
-        answer = GenerateRequest(
-            request_id=f"chatcmpl-{request.request_id or request_id}",
-            token_ids=prompt.ids,
-            sampling_params=sampling.for_chat(renderer, request, max_tokens),
-            model=model,
-            stream=request.stream,
-            stream_options=request.stream_options,
-            cache_salt=request.cache_salt,
-            priority=request.priority,
-            return_token_ids=request.return_token_ids,
-            token_offsets=prompt.offsets,
-            kv_transfer_params=request.kv_transfer_params,
-            ec_transfer_params=request.ec_transfer_params,
-            profile=profile.fingerprint,
-        )
-    except ValidationError as error:
-        raise invalid(error) from error
+    answer_id = f"chatcmpl-{request.request_id or request_id}"
+    answer = generate_request(renderer, request, prompt, answer_id, lambda: sampling.for_chat(renderer, request, max_tokens))
     return answer.wire()
 
 

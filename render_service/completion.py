@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 
-from pydantic import ValidationError
-
 from protocol.completion import CompletionRequest
-from protocol.errors import invalid
 from protocol.generate import GenerateRequest
 from render_service import sampling
+from render_service.answer import generate_request
 from render_service.prompt import from_ids, from_text, room, truncation
 from render_service.renderer import Renderer
 from service_kit.body import parse
@@ -54,21 +52,4 @@ def _one(renderer: Renderer, request: CompletionRequest, given: str | list[int],
     else:
         prompt = from_ids(profile, given, where=where, cut=cut)
     max_tokens = room(profile, prompt, where=where, asked=asked, default=request.max_tokens)
-    try:
-        return GenerateRequest(
-            request_id=request_id,
-            token_ids=prompt.ids,
-            sampling_params=sampling.for_completion(renderer, request, max_tokens),
-            model=renderer.model.name,
-            stream=request.stream,
-            stream_options=request.stream_options,
-            cache_salt=request.cache_salt,
-            priority=request.priority,
-            return_token_ids=request.return_token_ids,
-            token_offsets=prompt.offsets,
-            kv_transfer_params=request.kv_transfer_params,
-            ec_transfer_params=request.ec_transfer_params,
-            profile=profile.fingerprint,
-        )
-    except ValidationError as error:
-        raise invalid(error) from error
+    return generate_request(renderer, request, prompt, request_id, lambda: sampling.for_completion(renderer, request, max_tokens))
