@@ -1,5 +1,6 @@
 """`tandem chat`: a terminal chat over the gateway's OpenAI endpoint, streamed."""
 
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import closing
@@ -91,15 +92,24 @@ def _show(pieces: Pieces, *, dim_reasoning: bool) -> str:
     """Prints an answer as it comes, and returns its content. Ctrl-C keeps what has come and closes the stream, which ends the
     generation."""
     content: list[str] = []
-    thinking = False
+    thinking = stopped = False
+
+    def stop(signum: int, frame: object) -> None:
+        # Raised at once, which ends a read that waits; and noted, since an exception is lost where it strikes a finalizer.
+        nonlocal stopped
+        stopped = True
+        raise KeyboardInterrupt
 
     def write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
 
+    before = signal.signal(signal.SIGINT, stop)
     try:
         with closing(pieces):
             for reasoning, text in pieces:
+                if stopped:
+                    raise KeyboardInterrupt
                 if reasoning:
                     write(reasoning if thinking or not dim_reasoning else _DIM + reasoning)
                     thinking = True
@@ -112,6 +122,7 @@ def _show(pieces: Pieces, *, dim_reasoning: bool) -> str:
     except KeyboardInterrupt:
         write(" [stopped]")
     finally:
+        signal.signal(signal.SIGINT, before)
         write((_PLAIN if thinking and dim_reasoning else "") + "\n")
     return "".join(content)
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,8 +49,9 @@ class Up:
         """The child processes, by service."""
         found = {}
         for child in psutil.Process(self.process.pid).children():
-            line = child.cmdline()
-            found.update({name: child for name, command in COMMANDS.items() if line[2:4] == ["tandem", command]})
+            with suppress(psutil.Error):  # it may have ended since
+                line = child.cmdline()
+                found.update({name: child for name, command in COMMANDS.items() if line[2:4] == ["tandem", command]})
         return found
 
     def end(self, signum: int) -> int:
