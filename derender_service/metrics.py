@@ -1,5 +1,8 @@
 """What a derender service counts beside its requests."""
 
+from collections import Counter
+from collections.abc import Iterable
+
 from protocol.derender import (
     DerenderChatRequest,
     DerenderChatStreamRequest,
@@ -14,6 +17,7 @@ AnyRequest = DerenderChatRequest | DerenderChatStreamRequest | DerenderCompletio
 class DerenderMetrics:
     def __init__(self, metrics: Metrics) -> None:
         self._tokens = metrics.counter("derender_tokens", "Output token ids that were derendered.", ("mode",))
+        self._items = metrics.counter("derender_items", "Items of batch calls, by the status each was answered with.", ("status",))
 
     def count(self, request: AnyRequest) -> None:
         if isinstance(request, DerenderChatStreamRequest | DerenderCompletionStreamRequest):
@@ -24,3 +28,7 @@ class DerenderMetrics:
             responses = [request.generate_response] if isinstance(request, DerenderChatRequest) else request.generate_responses
             count = sum(len(choice.token_ids or ()) for response in responses for choice in response.choices)
         self._tokens.labels(mode).inc(count)
+
+    def count_items(self, statuses: Iterable[int]) -> None:
+        for status, count in Counter(statuses).items():
+            self._items.labels(str(status)).inc(count)

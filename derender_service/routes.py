@@ -9,7 +9,9 @@ from pydantic import Discriminator, Tag, TypeAdapter
 
 from derender_service.batch import derender_chat, derender_completion
 from derender_service.derenderer import Derenderer
+from derender_service.many import router as many_router
 from derender_service.metrics import DerenderMetrics
+from derender_service.signing import StateKeys
 from derender_service.stream import derender_chat_chunk, derender_completion_chunk
 from protocol.base import Wire
 from protocol.chat import ChatCompletion
@@ -27,6 +29,7 @@ from service_kit.body import documented, json_response, parse_as
 from service_kit.offload import by_size
 
 router = APIRouter(tags=["derender"])
+router.include_router(many_router)
 
 _CHAT: TypeAdapter[Any] = TypeAdapter(
     Annotated[
@@ -77,10 +80,11 @@ async def completion(request: Request) -> Response:
 async def _answer(request: Request, shapes: TypeAdapter[Any], work: Work) -> Response:
     derenderer: Derenderer = request.app.state.derenderer
     metrics: DerenderMetrics = request.app.state.derender_metrics
+    keys: StateKeys = request.app.state.state_keys
 
     def answer(body: bytes) -> bytes:
         asked = parse_as(shapes, body)
         metrics.count(asked)
-        return work[type(asked)](derenderer, asked).wire()
+        return keys.outgoing(work[type(asked)](derenderer, keys.incoming(asked))).wire()
 
     return json_response(await by_size(await request.body(), answer))

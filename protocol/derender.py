@@ -47,7 +47,7 @@ class DerenderStreamState(Closed):
     `prev_tokens[prefix_offset:read_offset]` are the last tokens whose text was sent, `prev_tokens[read_offset:]` those whose
     text waits for more bytes (vLLM's window). `output_token_ids` and `output_chunk_lens` are the replay history. `token_count`
     is the number of output ids so far. `held_text` may still become a stop string; `stopped` says that one has matched and
-    nothing more is due.
+    nothing more is due. `signature` is there when the server signs its states (`--state-key`).
     """
 
     prev_tokens: Terse[Annotated[list[Annotated[str, Field(max_length=MAX_WINDOW_TOKEN)]], Field(max_length=MAX_WINDOW)]] = []
@@ -67,6 +67,7 @@ class DerenderStreamState(Closed):
     context: Maybe[DerenderContext] = None
     held_text: Terse[Annotated[str, Field(max_length=MAX_STOP_BYTES)]] = ""
     stopped: Terse[bool] = False
+    signature: Maybe[Annotated[str, Field(max_length=128)]] = None
 
     @model_validator(mode="after")
     def _check(self) -> "DerenderStreamState":

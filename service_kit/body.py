@@ -41,17 +41,20 @@ def documented(
     *requests: type[Wire],
     answers: tuple[type[Wire], ...] = (),
     as_list: bool = False,
+    list_asked: bool = False,
     stream: str | None = None,
     errors: tuple[int, ...] = (400, 404, 413),
 ) -> dict[str, Any]:
     """Keyword arguments for a route decorator: what it reads and answers, for the OpenAPI document.
 
     Bodies are parsed by hand (off the event loop), so FastAPI cannot see their types by itself. `as_list` says that the answer is a
-    list; `stream` describes what is sent as `text/event-stream` when the request asks to stream.
+    list, `list_asked` that the body is one; `stream` describes what is sent as `text/event-stream` when the request asks to stream.
     """
     extra: dict[str, Any] = {}
     if requests:
-        extra["requestBody"] = {"required": True, "content": {"application/json": {"schema": _one_of(requests, "validation")}}}
+        asked = _one_of(requests, "validation")
+        asked = {"type": "array", "items": asked} if list_asked else asked
+        extra["requestBody"] = {"required": True, "content": {"application/json": {"schema": asked}}}
     schema = _one_of(answers, "serialization") if answers else {}
     content: dict[str, Any] = {"application/json": {"schema": {"type": "array", "items": schema} if as_list else schema}}
     if stream:

@@ -24,7 +24,7 @@ APPS: dict[str, Callable[[], FastAPI]] = {
 }
 PATHS = {
     "render": {"/v1/chat/completions/render", "/v1/completions/render", "/tokenize", "/detokenize"},
-    "derender": {"/v1/chat/completions/derender", "/v1/completions/derender"},
+    "derender": {"/v1/chat/completions/derender", "/v1/completions/derender", "/v1/derender/batch"},
     "generate": {"/inference/v1/generate", "/inference/v1/abort_requests"},
     "gateway": {"/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"},
 }
