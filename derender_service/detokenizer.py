@@ -31,6 +31,13 @@ class Detokenizer:
         """The text that these ids make complete, and the window to go on with."""
         return self._decoder.push(window, self.vocabulary.tokens(token_ids, keep_special=keep_special), join_added=join_added)
 
+    def push_marked(
+        self, window: Window, token_ids: Sequence[int], mark: int, *, keep_special: bool, join_added: bool
+    ) -> tuple[str, Window]:
+        """Like `push`, of these ids and then `mark`, which has its text even if it is special."""
+        tokens = [*self.vocabulary.tokens(token_ids, keep_special=keep_special), *self.vocabulary.tokens((mark,), keep_special=True)]
+        return self._decoder.push(window, tokens, join_added=join_added)
+
     def finish(self, window: Window) -> str:
         """What is still due at the end of an output; a character that is not complete is dropped."""
         return self._decoder.finish(window)

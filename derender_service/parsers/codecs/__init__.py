@@ -1,0 +1,1 @@
+"""What stands inside a call: incremental readers, resumable at any character. A reader's fields are its whole state: plain JSON."""

@@ -1,0 +1,58 @@
+"""The arguments of a call whose format writes them as JSON: passed on as the model wrote them."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from derender_service.parsers.codecs.json_string import unescape, unescaped
+from derender_service.parsers.codecs.json_value import JsonValue
+from derender_service.parsers.codecs.saved import Saved
+
+
+@dataclass
+class JsonArguments(Saved):
+    """A JSON value as arguments text, never re-serialised.
+
+    Two exceptions: a JSON string that holds an object is decoded once, since some models write arguments so; null and an empty
+    string are `{}`, since no arguments are.
+    `seen` is text that waits: until it is decided what it is (`form` is `raw` or `decoded` then), or for the rest of an escape.
+    """
+
+    value: JsonValue = field(default_factory=JsonValue)
+    form: Literal["", "raw", "decoded"] = ""
+    seen: str = ""
+
+    def take(self, text: str, at: int, stops: str = "") -> tuple[str, int]:
+        """The arguments text that can be sent, and where reading stopped (see `JsonValue.take`)."""
+        end = self.value.take(text, at, stops)
+        return self._show(text[at:end]), end
+
+    def cut(self) -> str:
+        """What is still due where the output ends within the value: as it stands."""
+        waiting = "" if self.form == "decoded" else self.seen
+        return waiting if waiting not in ("", '"') else ""
+
+    def _show(self, text: str) -> str:
+        if self.form == "raw":
+            return text
+        if self.form == "decoded":
+            return self._decode(text)
+        self.seen = (self.seen + text).lstrip()
+        if self.seen.startswith('"'):
+            inner = unescaped(self.seen[1:].removesuffix('"') if self.value.done else self.seen[1:])[0].lstrip()
+            if inner.startswith("{"):
+                self.form, seen, self.seen = "decoded", self.seen[1:], ""
+                return self._decode(seen)
+            nothing = not inner
+        else:
+            nothing = "null".startswith(self.seen)
+        if nothing and not self.value.done:
+            return ""
+        self.form, seen, self.seen = "raw", self.seen, ""
+        return "{}" if nothing else seen
+
+    def _decode(self, text: str) -> str:
+        if self.value.done:
+            shown, self.seen = unescape(self.seen + text[:-1]), ""
+        else:
+            shown, self.seen = unescaped(self.seen + text)
+        return shown

@@ -1,0 +1,172 @@
+"""Types of parameters, from the tools' JSON schemas, and values of these types from text.
+
+The order in which types are tried, and what each accepts, is vLLM's (`coerce_to_schema_type`), so that both read a value alike.
+"""
+
+import ast
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from derender_service.parsers.codecs.json_string import whole_characters
+
+STRING = "s"
+_LETTERS = {"null": "n", "integer": "i", "number": "f", "boolean": "b", "object": "o", "array": "a", "string": STRING}
+_ALIASES = {
+    "str": STRING, "text": STRING, "varchar": STRING, "char": STRING, "enum": STRING, "int": "i", "long": "i", "short": "i",
+    "unsigned": "i", "float": "f", "double": "f", "bool": "b", "dict": "o", "arr": "a", "list": "a", "sequence": "a",
+}  # fmt: skip
+_ORDER = "nifboas"
+_MAX_DEPTH = 16
+
+Kind = Annotated[str, Field(pattern="^[nifboas]{1,7}$")]
+"""The types that a value may have, as letters, in the order in which they are tried."""
+
+
+def kinds_of(tools: Iterable[tuple[str, Mapping[str, Any] | None]]) -> dict[str, dict[str, str]]:
+    """By tool, its parameters that are not plain strings, with their types as letters of `_ORDER`. `tools`: name and schema."""
+    table: dict[str, dict[str, str]] = {}
+    for name, schema in tools:
+        properties = schema.get("properties") if schema else None
+        if not isinstance(properties, Mapping):
+            continue
+        kinds = {key: _kinds(value, schema or {}, _MAX_DEPTH) for key, value in properties.items()}
+        if known := {key: kind for key, kind in kinds.items() if kind != STRING}:
+            table[name] = known
+    return table
+
+
+def _kinds(schema: Any, root: Mapping[str, Any], depth: int) -> str:
+    found = _collect(schema, root, depth)
+    return "".join(letter for letter in _ORDER if letter in found) or STRING
+
+
+def _collect(schema: Any, root: Mapping[str, Any], depth: int) -> set[str]:
+    if not isinstance(schema, Mapping) or depth == 0:
+        return {STRING}
+    if isinstance(schema.get("$ref"), str):
+        return _collect(_resolve(schema["$ref"], root), root, depth - 1)
+    found: set[str] = set()
+    given = schema.get("type")
+    for name in given if isinstance(given, list) else [given]:
+        if isinstance(name, str):
+            found.add(_letter(name.lower()))
+    for value in schema["enum"] if isinstance(schema.get("enum"), list) else ():
+        found.add(_of_value(value))
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        for branch in schema[keyword] if isinstance(schema.get(keyword), list) else ():
+            found |= _collect(branch, root, depth - 1)
+    return found or {STRING}
+
+
+def _letter(name: str) -> str:
+    known = _LETTERS.get(name) or _ALIASES.get(name)
+    if known:
+        return known
+    return "i" if name.startswith(("int", "uint")) else "f" if name.startswith(("float", "double")) else STRING
+
+
+def _of_value(value: Any) -> str:
+    if value is None:
+        return "n"
+    for kind, letter in ((bool, "b"), (int, "i"), (float, "f"), (list, "a"), (dict, "o")):
+        if isinstance(value, kind):
+            return letter
+    return STRING
+
+
+def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
+    """A schema named by a pointer within the tool's own; None where there is none."""
+    if not reference.startswith("#/"):
+        return None
+    place: Any = root
+    for step in reference[2:].split("/"):
+        place = place.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(place, Mapping) else None
+    return place
+
+
+_WORDS = {"n": ("null",), "b": ("true", "false", "1", "0")}
+_NUMBER = re.compile(r"\s*[+-]?[\d_]*\.?\d*(?:[eE][+-]?\d*)?\s*")
+
+
+def may_become(text: str, kinds: str) -> bool:
+    """Whether a value that begins so may still turn out to be something else than a string."""
+    bare = text.strip().lower()
+    if not bare or any(word.startswith(bare) for kind in kinds for word in _WORDS.get(kind, ())):
+        return True
+    if ("i" in kinds or "f" in kinds) and len(bare) < 400 and _NUMBER.fullmatch(text):
+        return True
+    return (
+        ("o" in kinds and bare[0] == "{")
+        or ("a" in kinds and bare[0] == "[")
+        or ("o" in kinds and "a" in kinds and bare[0] in "{[")
+    )
+
+
+def typed(text: str, kinds: str) -> str:
+    """The value as JSON: of the first type that it can be, else of what JSON it spells, else a string."""
+    for kind in kinds:
+        value = _READERS[kind](text)
+        if value is not None:
+            return value
+    return _json(text) or _string(text)
+
+
+def _null(text: str) -> str | None:
+    return "null" if text.lower() == "null" else None
+
+
+def _integer(text: str) -> str | None:
+    try:
+        return str(int(text)) if len(text) < 400 else None
+    except ValueError:
+        return None
+
+
+def _number(text: str) -> str | None:
+    try:
+        value = float(text) if len(text) < 400 else math.nan
+    except ValueError:
+        return None
+    if not math.isfinite(value):
+        return None
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def _boolean(text: str) -> str | None:
+    return {"true": "true", "1": "true", "false": "false", "0": "false"}.get(text.strip().lower())
+
+
+def _json(text: str) -> str | None:
+    try:
+        return dumped(json.loads(text))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _structure(text: str) -> str | None:
+    """JSON; or a Python literal, which templates that write values with `| string` show to their models."""
+    found = _json(text)
+    if found is not None:
+        return found
+    try:
+        value = ast.literal_eval(text.strip())
+        return dumped(value) if isinstance(value, dict | list | tuple) else None
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        return None
+
+
+def _string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def dumped(value: Any) -> str:
+    """JSON text as Python writes it, in UTF-8 characters. Raises `ValueError` for what JSON has no number for."""
+    return whole_characters(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+_READERS = {"n": _null, "i": _integer, "f": _number, "b": _boolean, "o": _structure, "a": _structure, STRING: _string}

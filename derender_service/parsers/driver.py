@@ -1,0 +1,44 @@
+"""Runs a grammar over pieces: `(state, pieces) -> (events, state)`. Whole outputs and chunks of streams go the same way."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from derender_service.parsers.events import Event
+from derender_service.parsers.grammar import Grammar
+from derender_service.parsers.pieces import Mark, Piece
+from derender_service.parsers.run import Run, Types, merged
+from derender_service.parsers.state import State
+
+
+@dataclass(frozen=True)
+class Reading:
+    """`reasoning_tokens`: how many of the ids were reasoning, markers not counted; None where one piece of several ids held
+    both, so that only reading id by id can tell."""
+
+    events: list[Event]
+    state: State
+    reasoning_tokens: int | None
+
+
+def read(grammar: Grammar, state: State, pieces: Sequence[Piece], *, last: bool, types: Types, named: str = "") -> Reading:
+    """Reads pieces from where `state` stands. `last`: the output ends with them.
+
+    Any cut of the same pieces gives the same events (law L1): what may still become a marker is held, at most the longest
+    marker and the white space before it. `state` must be one of this grammar's: see `checkpoint`.
+    """
+    run = Run(grammar.regions, replace(state), grammar.tokens, types, named)
+    count: int | None = 0
+    for piece in pieces:
+        thinking, run.crossed = run.region.thinking, False
+        ids = 1
+        if isinstance(piece, Mark) or piece.text:
+            run.read(piece)
+        if not isinstance(piece, Mark):
+            ids = len(piece.ids)
+            if run.crossed and ids > 1:
+                count = None
+        if thinking and not run.crossed and count is not None:
+            count += ids
+    if last:
+        run.finish()
+    return Reading(merged(run.events), run.saved(), count)

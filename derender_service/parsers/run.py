@@ -1,0 +1,149 @@
+"""One stretch of a stream being parsed: the working copy of a state, and what regions may do to it."""
+
+from collections.abc import Mapping, Sequence, Set
+from typing import TYPE_CHECKING
+
+from derender_service.parsers.events import Arguments, CallStart, Content, Event, Reasoning
+from derender_service.parsers.markers import Step
+from derender_service.parsers.pieces import Mark, Piece
+from derender_service.parsers.state import State
+
+if TYPE_CHECKING:
+    from derender_service.parsers.regions import Region
+
+Types = Mapping[str, Mapping[str, str]]
+"""By tool, the types of its parameters that are not plain strings (see `codecs.parameter_types`)."""
+
+CONTENT = "content"
+REFUSED = "refused"
+REASONING = "reasoning"
+
+
+MAX_STALLED = 64
+"""Steps without a character read. A grammar needs a few at most: a region that looks ahead, and leaves the text to the next."""
+
+
+class StuckParser(ValueError):
+    """A state that no run of the grammar can have left; it came from a client."""
+
+
+class Run:
+    """Reads pieces in regions. `crossed` says that reasoning began or ended since it was last cleared."""
+
+    def __init__(self, regions: Mapping[str, "Region"], state: State, tokens: Set[str], types: Types, named: str) -> None:
+        self._regions, self.tokens, self.types, self.named = regions, tokens, types, named
+        self.state = state
+        self.events: list[Event] = []
+        self.called = ""
+        self.crossed = False
+        self.region = regions[state.region]
+        self.reader = self.region.load(state.reader, self)
+
+    def read(self, piece: Piece) -> None:
+        if isinstance(piece, Mark):
+            self.state.skip = ""
+            while not self.region.mark(self, piece):
+                pass
+            return
+        self.text(self.state.held + piece.text)
+
+    def text(self, text: str) -> None:
+        """Reads text in this region and those that follow. What was held must be its beginning."""
+        self.state.held, at, stalled = "", 0, 0
+        while at < len(text):
+            before, at = at, self._skipped(text, at)
+            at = self.region.take(self, text, at)
+            stalled = stalled + 1 if at == before else 0
+            if stalled > MAX_STALLED:
+                raise StuckParser(f"the parser's state does not fit region {self.state.region!r}")
+
+    def finish(self) -> None:
+        """The output has ended. What was held back is no markup."""
+        self.region.finish(self)
+        if self.state.raw and self.state.spoken:
+            self.emit(Content(self.state.raw))
+
+    def saved(self) -> State:
+        self.state.reader = self.region.dump(self.reader)
+        return self.state
+
+    def emit(self, event: Event) -> None:
+        state = self.state
+        if isinstance(event, CallStart):
+            state.calls += 1
+            state.open, state.written = True, False
+            state.raw, state.spoken, self.called = "", False, event.name
+        elif isinstance(event, Arguments):
+            state.written = True
+        elif not event.text:
+            return
+        self.events.append(event)
+
+    def keep(self, text: str) -> None:
+        """Markup that is content after all if no call comes of it."""
+        self.state.raw += text
+        self.state.spoken = self.state.spoken or not text.isspace()
+
+    def go(self, step: Step, dropped: str = "") -> None:
+        """Takes a step, over white space that its marker brought along."""
+        state = self.state
+        if not self.region.leave(self):
+            self.refuse("" if step.keep else step.marker.text)
+            return
+        self.enter(step.to)
+        state.skip = "" if step.keep else step.marker.after
+        if self.region.plain:
+            if state.raw and state.spoken:
+                self.emit(Content(state.raw))
+            state.raw, state.spoken = "", False
+        elif not state.open:
+            state.raw += dropped + ("" if step.keep else step.marker.text)
+
+    def enter(self, name: str) -> None:
+        region = self._regions[name]
+        if self.state.open and not region.inside:
+            self.region.close(self)
+            if not self.state.written:
+                self.emit(Arguments("{}"))
+            self.state.open = False
+        shared = region.inside and self.region.inside and region.reader_type is self.region.reader_type
+        self.crossed = self.crossed or region.thinking != self.region.thinking
+        self.state.region, self.region = name, region
+        if not shared:
+            self.reader = region.load(None, self)
+        region.entered(self)
+
+    def refuse(self, text: str) -> None:
+        """No call comes of what was kept, nor of `text`: it is content. If it began with a marker, so is that which ends it."""
+        raw = self.state.raw + text
+        self.state.raw, self.state.spoken, self.state.word = "", False, ""
+        self.enter(REFUSED if raw.strip() else CONTENT)
+        self.emit(Content(raw))
+
+    def say(self, text: str) -> None:
+        if text:
+            self.events.append(Reasoning(text) if self.region.thinking else Content(text))
+
+    def _skipped(self, text: str, at: int) -> int:
+        skip = self.state.skip
+        if not skip:
+            return at
+        count = 0
+        while count < len(skip) and at + count < len(text) and text[at + count] == skip[count]:
+            count += 1
+        if not self.region.plain and not self.state.open:
+            self.state.raw += text[at : at + count]
+        self.state.skip = skip[count:] if at + count == len(text) else ""
+        return at + count
+
+
+def merged(events: Sequence[Event]) -> list[Event]:
+    """Neighbouring texts of one kind as one."""
+    found: list[Event] = []
+    for event in events:
+        last = found[-1] if found else None
+        if last is not None and type(event) is type(last) and not isinstance(event, CallStart) and not isinstance(last, CallStart):
+            found[-1] = type(event)(last.text + event.text)
+        else:
+            found.append(event)
+    return found
