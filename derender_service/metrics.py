@@ -18,6 +18,7 @@ class DerenderMetrics:
     def __init__(self, metrics: Metrics) -> None:
         self._tokens = metrics.counter("derender_tokens", "Output token ids that were derendered.", ("mode",))
         self._items = metrics.counter("derender_items", "Items of batch calls, by the status each was answered with.", ("status",))
+        self._messages = metrics.counter("derender_messages", "Messages over WebSockets, by the status of the answer.", ("status",))
 
     def count(self, request: AnyRequest) -> None:
         if isinstance(request, DerenderChatStreamRequest | DerenderCompletionStreamRequest):
@@ -32,3 +33,6 @@ class DerenderMetrics:
     def count_items(self, statuses: Iterable[int]) -> None:
         for status, count in Counter(statuses).items():
             self._items.labels(str(status)).inc(count)
+
+    def count_message(self, status: int) -> None:
+        self._messages.labels(str(status)).inc()

@@ -13,6 +13,7 @@ from derender_service.many import router as many_router
 from derender_service.metrics import DerenderMetrics
 from derender_service.signing import StateKeys
 from derender_service.stream import derender_chat_chunk, derender_completion_chunk
+from derender_service.websocket import router as websocket_router
 from protocol.base import Wire
 from protocol.chat import ChatCompletion
 from protocol.completion import Completion
@@ -30,6 +31,7 @@ from service_kit.offload import by_size
 
 router = APIRouter(tags=["derender"])
 router.include_router(many_router)
+router.include_router(websocket_router)
 
 _CHAT: TypeAdapter[Any] = TypeAdapter(
     Annotated[

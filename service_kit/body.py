@@ -17,7 +17,7 @@ T = TypeVar("T", bound=Wire)
 _REF = "#/components/schemas/{model}"
 
 
-def parse(model: type[T], body: bytes) -> T:
+def parse(model: type[T], body: str | bytes) -> T:
     """The body as `model`. Raises `BadRequest` that names the wrong field. CPU-bound: see `offload`."""
     try:
         return model.model_validate_json(body)

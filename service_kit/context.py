@@ -2,6 +2,7 @@
 
 import re
 import uuid
+from collections.abc import Mapping
 from contextvars import ContextVar
 
 request_id: ContextVar[str] = ContextVar("request_id", default="-")
@@ -13,6 +14,16 @@ TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*
 
 def new_request_id() -> str:
     return uuid.uuid4().hex
+
+
+def adopt(headers: Mapping[bytes, bytes]) -> str:
+    """Makes this code run for the request with these headers (names in lower case). Returns its id: its own, or a new one."""
+    given = headers.get(b"x-request-id", b"").decode("latin-1")
+    adopted = given if REQUEST_ID.fullmatch(given) else new_request_id()
+    request_id.set(adopted)
+    trace = headers.get(b"traceparent", b"").decode("latin-1")
+    traceparent.set(trace if TRACEPARENT.fullmatch(trace) else None)
+    return adopted
 
 
 def onward_headers() -> dict[str, str]:

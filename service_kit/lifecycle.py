@@ -5,7 +5,9 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvicorn
 from fastapi import FastAPI
@@ -20,12 +22,27 @@ GRACE_SECONDS = 5.0
 
 
 class Lifecycle:
-    """Lives in `app.state.lifecycle`. `expired` is set when the drain limit has passed: streams then end with an error."""
+    """Lives in `app.state.lifecycle`. `stopping` is set when the drain begins: conversations then end at their next answer.
+    `expired` is set when the drain limit has passed: streams then end with an error."""
 
     def __init__(self) -> None:
-        self.draining = False
+        self.conversations = 0
+        self.stopping = asyncio.Event()
         self.expired = asyncio.Event()
         self._on_expired: list[Callable[[], None]] = []
+
+    @property
+    def draining(self) -> bool:
+        return self.stopping.is_set()
+
+    @contextmanager
+    def conversing(self) -> Iterator[None]:
+        """Counts a connection that ends itself when the drain begins."""
+        self.conversations += 1
+        try:
+            yield
+        finally:
+            self.conversations -= 1
 
     def on_expired(self, callback: Callable[[], None]) -> None:
         self._on_expired.append(callback)
@@ -52,13 +69,21 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         lifecycle: Lifecycle = self._app.state.lifecycle
-        lifecycle.draining = True
+        lifecycle.stopping.set()
         log.info("stopping; running requests have %.0f s to end", self._drain_seconds)
         timer = asyncio.get_running_loop().call_later(self._drain_seconds, lifecycle.expire)
         try:
+            await self._conversations_ended(lifecycle)
             await super().shutdown(sockets)
         finally:
             timer.cancel()
+
+    async def _conversations_ended(self, lifecycle: Lifecycle) -> None:
+        """uvicorn's own shutdown cuts WebSockets at once, also in the middle of an answer: let them say farewell before."""
+        limit = time.monotonic() + self._drain_seconds
+        # `force_exit` is a plain flag that uvicorn sets on a second Ctrl-C, so it must be looked at.
+        while lifecycle.conversations and not self.force_exit and time.monotonic() < limit:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 def listen(settings: ServiceSettings) -> socket.socket:
@@ -75,20 +100,27 @@ def listen(settings: ServiceSettings) -> socket.socket:
     return sock
 
 
-def run(app: FastAPI, settings: ServiceSettings, sock: socket.socket) -> None:
-    """Serves until SIGTERM or SIGINT (twice: at once)."""
-    logs.configure(settings.log_format, settings.log_level)
-    config = uvicorn.Config(
+def configured(app: FastAPI, settings: ServiceSettings) -> uvicorn.Config:
+    """How every service is served."""
+    return uvicorn.Config(
         app,
         loop="uvloop",
         http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=settings.max_body_bytes,
+        ws_per_message_deflate=False,  # it would compress on the event loop, and messages between services are small
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=int(settings.drain_seconds + GRACE_SECONDS),
         timeout_keep_alive=75,
     )
-    server = Server(config, app, settings.drain_seconds)
+
+
+def run(app: FastAPI, settings: ServiceSettings, sock: socket.socket) -> None:
+    """Serves until SIGTERM or SIGINT (twice: at once)."""
+    logs.configure(settings.log_format, settings.log_level)
+    server = Server(configured(app, settings), app, settings.drain_seconds)
     # uvicorn raises the signal that stopped it once more after a clean shutdown; for a service that is a normal end, exit code 0.
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: None)

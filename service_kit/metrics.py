@@ -14,9 +14,12 @@ class Metrics:
     def __init__(self, service: str) -> None:
         self.service = service
         self.registry = CollectorRegistry()
-        self.requests = self.counter("requests", "Answered HTTP requests.", ("route", "status"))
+        self.requests = self.counter(
+            "requests", "Answered HTTP requests, handshakes of WebSockets among them.", ("route", "status")
+        )
         self.seconds = self.histogram("request_seconds", "Time from a request's first byte to its answer's last.", ("route",))
         self.in_flight = self.gauge("requests_in_flight", "HTTP requests being answered now.")
+        self.websockets = self.gauge("websockets_open", "Open WebSocket connections.")
 
     def counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
         return Counter(f"tandem_{name}", text, labels, registry=self.registry)

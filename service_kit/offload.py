@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
+B = TypeVar("B", bound=str | bytes)
 
 INLINE_BYTES = 4096
 _pool = ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 1), thread_name_prefix="tandem-cpu")
@@ -23,7 +24,7 @@ async def offload(work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(_pool, run, work)
 
 
-async def by_size(body: bytes, work: Callable[[bytes], T]) -> T:
+async def by_size(body: B, work: Callable[[B], T]) -> T:
     """Runs `work(body)` in place when the body is small, else in the pool. For work that is linear in the body's size."""
     if len(body) <= INLINE_BYTES:
         return work(body)
