@@ -1,20 +1,10 @@
-"""Byte-level BPE (GPT-2's way, and most models' since): each character of a token is one byte of the text."""
+"""Byte-level BPE: each character of a token is one byte of the text (see `model_profile.byte_alphabet`)."""
 
 from collections.abc import Sequence
 
 from derender_service.utf8 import incomplete_tail
 from derender_service.window import START, Window
-
-
-def _alphabet() -> dict[str, int]:
-    # GPT-2's table: bytes that print stand for themselves, the 68 others for the characters from U+0100 on.
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = (byte for byte in range(256) if byte not in printable)
-    return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
-
-
-_BYTE = _alphabet()
-_CHARACTER = {byte: character for character, byte in _BYTE.items()}
+from model_profile.byte_alphabet import BYTE_OF, CHARACTER_OF
 
 
 class ByteLevelDecoder:
@@ -50,7 +40,7 @@ class ByteLevelDecoder:
         known = self._pieces.get(token)
         if known is None:
             try:
-                known = bytes([_BYTE[character] for character in token])
+                known = bytes([BYTE_OF[character] for character in token])
             except KeyError:  # an added token outside the alphabet: its own UTF-8
                 known = token.encode("utf-8", "surrogatepass")
             if len(self._pieces) < 1_000_000:
@@ -63,4 +53,4 @@ class ByteLevelDecoder:
 
 
 def _spelled(data: bytes) -> tuple[str, ...]:
-    return ("".join(_CHARACTER[byte] for byte in data),) if data else ()
+    return ("".join(CHARACTER_OF[byte] for byte in data),) if data else ()

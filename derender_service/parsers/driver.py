@@ -31,7 +31,7 @@ def read(grammar: Grammar, state: State, pieces: Sequence[Piece], *, last: bool,
     for piece in pieces:
         thinking, run.crossed = run.region.thinking, False
         ids = 1
-        if isinstance(piece, Mark) or piece.text:
+        if isinstance(piece, Mark) or piece.text or run.region.by_id:
             run.read(piece)
         if not isinstance(piece, Mark):
             ids = len(piece.ids)

@@ -38,6 +38,8 @@ class Region:
     exits: Exits = field(default=_NOTHING, repr=False, compare=False)
 
     channel: ClassVar[bool] = False
+    by_id: ClassVar[bool] = False
+    """Whether it reads ids, not their text."""
     inside: bool = False
     reader_type: Any = None
 
@@ -75,9 +77,9 @@ class Region:
             return False
         if step is None:
             self.literal(run, mark.text)
-        else:
-            run.go(step, held[cut:])
-        return True
+            return True
+        run.go(step, held[cut:])
+        return not step.keep
 
     def literal(self, run: Run, text: str) -> None:
         """Text that is no marker, whatever it looks like."""
@@ -153,7 +155,7 @@ class Peek(Region):
         if step is not None and (not held or held.isspace()):
             run.state.held = ""
             self._step(run, step, held)
-            return True
+            return not step.keep
         self._otherwise(run)
         run.text(held)
         return False
@@ -337,10 +339,12 @@ class Value(Between):
 
 @dataclass(frozen=True, kw_only=True)
 class Calls(Region):
-    """One or more calls that a codec reads by itself; after the last the run goes on in `then`."""
+    """One or more calls that a codec reads by itself; after the last the run goes on in `then`. `always`: its markers end it even
+    within a string."""
 
     then: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    always: bool = False
 
     def new_reader(self, run: Run) -> Reader:
         reader: Reader = self.reader_type(**self.options)
@@ -378,13 +382,13 @@ class Calls(Region):
         self.literal(run, held)
         if run.region is not self:
             return False
-        step = None if reader.quoted else self.exits.by_token.get(mark.text)
+        step = self.exits.by_token.get(mark.text) if self.always or not reader.quoted else None
         if step is None:
             self.literal(run, mark.text)
             return True
         self._cut(run)
         run.go(step)
-        return True
+        return not step.keep
 
     def literal(self, run: Run, text: str) -> None:
         at = 0

@@ -35,6 +35,7 @@ class Run:
         self.state = state
         self.events: list[Event] = []
         self.called = ""
+        self.ids: Sequence[int] = ()
         self.crossed = False
         self.region = regions[state.region]
         self.reader = self.region.load(state.reader, self)
@@ -45,7 +46,11 @@ class Run:
             while not self.region.mark(self, piece):
                 pass
             return
-        self.text(self.state.held + piece.text)
+        self.ids = piece.ids
+        if self.region.by_id:
+            self.region.take(self, piece.text, 0)
+        else:
+            self.text(self.state.held + piece.text)
 
     def text(self, text: str) -> None:
         """Reads text in this region and those that follow. What was held must be its beginning."""
