@@ -1,5 +1,7 @@
 """The derender service: settings and app."""
 
+import logging
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import FastAPI
@@ -7,12 +9,16 @@ from pydantic import AfterValidator, Field, SecretStr
 
 from derender_service.derenderer import Derenderer
 from derender_service.metrics import DerenderMetrics
+from derender_service.parsers.parsing import parsing_for
 from derender_service.routes import router
 from derender_service.signing import StateKeys, check_keys
+from model_profile.formats import Formats, detect
 from model_profile.profile import ModelProfile, load
 from service_kit.app import build_app
 from service_kit.models import ServedModel, models_router
 from service_kit.settings import ModelSettings
+
+log = logging.getLogger("tandem.derender")
 
 
 class DerenderSettings(ModelSettings):
@@ -20,6 +26,14 @@ class DerenderSettings(ModelSettings):
 
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8003, description="Port to listen on; 0 takes a free one.")
     max_logprobs: Annotated[int, Field(ge=0)] = Field(20, description="Most alternatives a token may have in logprobs.")
+    reasoning_parser: str | None = Field(
+        None, description="Format of the model's reasoning, by vLLM's name; by default told by the model, `none` for none."
+    )
+    tool_call_parser: str | None = Field(
+        None, description="Format of the model's tool calls, by vLLM's name; by default told by the model, `none` for none."
+    )
+    enable_auto_tool_choice: bool = Field(True, description="Tools that a request merely offers may be called.")
+    reasoning_content: bool = Field(False, description="Send reasoning as `reasoning_content` too, the field's older name.")
     state_key: Annotated[SecretStr, AfterValidator(check_keys)] | None = Field(
         None, description="Signs stream states; the same at every replica. With commas between: the first signs, all verify."
     )
@@ -36,10 +50,37 @@ def create_app(settings: DerenderSettings) -> FastAPI:
 
 
 def install(app: FastAPI, profile: ModelProfile, settings: DerenderSettings) -> None:
-    """Puts into `app.state` what `routes.router` needs."""
+    """Puts into `app.state` what `routes.router` needs. Raises `ProfileError`, or `UnknownParser`."""
+    formats = chosen(profile, settings.reasoning_parser, settings.tool_call_parser)
+    log.info("reasoning parser: %s, tool call parser: %s", formats.reasoning_parser or "none", formats.tool_call_parser or "none")
     app.state.served = ServedModel.of(
-        settings.model, settings.served_model_name, max_model_len=profile.max_model_len, profile=profile.fingerprint
+        settings.model,
+        settings.served_model_name,
+        max_model_len=profile.max_model_len,
+        profile=profile.fingerprint,
+        formats=asdict(formats),
     )
-    app.state.derenderer = Derenderer.of(profile, app.state.served, max_logprobs=settings.max_logprobs)
+    app.state.derenderer = Derenderer.of(
+        profile,
+        app.state.served,
+        max_logprobs=settings.max_logprobs,
+        parsing=parsing_for(profile.tokenizer, formats.reasoning_parser, formats.tool_call_parser),
+        auto_tool_choice=settings.enable_auto_tool_choice,
+        older_reasoning_field=settings.reasoning_content,
+    )
     app.state.state_keys = StateKeys.of(settings.state_key)
     app.state.derender_metrics = DerenderMetrics(app.state.metrics)
+
+
+def chosen(profile: ModelProfile, reasoning_parser: str | None, tool_call_parser: str | None) -> Formats:
+    """The flags' formats; where a flag is not given, the one that the model shows."""
+    seen = detect(profile.chat_template.text if profile.chat_template else None, profile.tokenizer)
+    harmony = "openai_gptoss" in (seen.reasoning_parser, reasoning_parser) or "openai" in (seen.tool_call_parser, tool_call_parser)
+    # Harmony is one format: a flag that names another for one half leaves nothing of it to detect for the other.
+    given = {reasoning_parser, tool_call_parser} - {None, "none", "openai", "openai_gptoss"}
+    told = Formats() if harmony and given else seen
+    return Formats(_flag(reasoning_parser, told.reasoning_parser), _flag(tool_call_parser, told.tool_call_parser))
+
+
+def _flag(given: str | None, seen: str | None) -> str | None:
+    return seen if given is None else None if given == "none" else given

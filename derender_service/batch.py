@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from derender_service.answers import chat_choice, completion_choice
 from derender_service.choice import Advance, advance
 from derender_service.derenderer import Derenderer
-from derender_service.opening import context_of, echoed, first_state
+from derender_service.opening import context_of, echoed
+from derender_service.states import begun, opened
+from protocol.base import JsonObject
 from protocol.chat import ChatCompletion
 from protocol.completion import Completion, CompletionChoice
 from protocol.derender import DerenderChatRequest, DerenderCompletionRequest, DerenderContext
 from protocol.generate import GenerateChoice, GenerateResponse
-from protocol.usage import Usage
+from protocol.usage import CompletionTokensDetails, Usage
 
 
 @dataclass(frozen=True)
@@ -30,16 +32,19 @@ def derender_chat(derenderer: Derenderer, request: DerenderChatRequest) -> ChatC
     model = derenderer.served.check(request.model)
     derenderer.check_profile(request.profile)
     response = request.generate_response
+    asked = request.chat_request
+    derenderer.check_parsable(chat_request=asked, prompt_token_ids=None, prompt_needed=False)
     source = _source(derenderer, response, request.prompt_token_ids, request.prompt_tokens, "generate_response", "prompt_token_ids")
-    context = context_of(request.chat_request, source.prompt_tokens)
-    prefix = echoed(derenderer, request.chat_request, source.prompt_token_ids)
-    steps = list(_steps(derenderer, source, context, prefix))
+    context = context_of(derenderer, asked, source.prompt_tokens)
+    prefix = echoed(derenderer, asked, source.prompt_token_ids)
+    parsed = derenderer.told(asked) if derenderer.parsing is not None else None
+    steps = list(_steps(derenderer, source, context, prefix, parsed))
     return ChatCompletion(
         id=response.request_id,
         created=_created(response, request.created),
         model=model,
-        choices=[chat_choice(derenderer, context, choice.index, step, prefix=prefix) for choice, step in steps],
-        usage=_usage([response], source.prompt_tokens, [step for _, step in steps]),
+        choices=[chat_choice(derenderer, context, response.request_id, c.index, step, prefix=prefix) for c, step in steps],
+        usage=_usage([response], source.prompt_tokens, [step for _, step in steps], parsed=parsed is not None),
         prompt_token_ids=source.prompt_token_ids if context.return_token_ids else None,
         timings=response.timings,
     )
@@ -57,10 +62,10 @@ def derender_completion(derenderer: Derenderer, request: DerenderCompletionReque
         ids = request.prompt_token_ids[place] if request.prompt_token_ids else None
         count = request.prompt_tokens[place] if request.prompt_tokens else None
         source = _source(derenderer, response, ids, count, f"generate_responses.{place}", f"prompt_token_ids.{place}")
-        context = context_of(original, source.prompt_tokens)
+        context = context_of(derenderer, original, source.prompt_tokens)
         prefix = echoed(derenderer, original, source.prompt_token_ids)
         prompt_tokens += source.prompt_tokens
-        for _, step in _steps(derenderer, source, context, prefix):
+        for _, step in _steps(derenderer, source, context, prefix, None):
             prompt = source.prompt_token_ids
             choices.append(completion_choice(derenderer, context, len(choices), step, prefix=prefix, prompt_token_ids=prompt))
             steps.append(step)
@@ -69,7 +74,7 @@ def derender_completion(derenderer: Derenderer, request: DerenderCompletionReque
         created=_created(responses[0], request.created),
         model=model,
         choices=choices,
-        usage=_usage(responses, prompt_tokens, steps),
+        usage=_usage(responses, prompt_tokens, steps, parsed=False),
         timings=responses[0].timings if len(responses) == 1 else None,
     )
 
@@ -86,15 +91,15 @@ def _source(
 
 
 def _steps(
-    derenderer: Derenderer, source: _Source, context: DerenderContext, prefix: str
+    derenderer: Derenderer, source: _Source, context: DerenderContext, prefix: str, chat_request: JsonObject | None
 ) -> Iterator[tuple[GenerateChoice, Advance]]:
     for place, choice in enumerate(source.response.choices):
         where = f"{source.where}.choices.{place}"
         derenderer.check_ids(choice.token_ids, f"{where}.token_ids")
         derenderer.check_logprobs(choice.logprobs, f"{where}.logprobs")
         derenderer.check_length(source.prompt_tokens + len(choice.token_ids or ()), f"{where}.token_ids")
-        state = first_state(derenderer, context, source.prompt_token_ids, created=0, prefix=prefix)
-        step, _ = advance(derenderer.detokenizer, derenderer.eos_token_ids, state, context, choice)
+        state = opened(derenderer, context, source.prompt_token_ids, created=0, prefix=prefix, chat_request=chat_request)
+        step, _, _ = advance(begun(derenderer, context, state), derenderer.eos_token_ids, state, context, choice, last=True)
         yield choice, step
 
 
@@ -103,8 +108,10 @@ def _created(response: GenerateResponse, given: int | None) -> int:
     return created if created is not None else int(time.time())
 
 
-def _usage(responses: list[GenerateResponse], prompt: int, steps: list[Advance]) -> Usage:
+def _usage(responses: list[GenerateResponse], prompt: int, steps: list[Advance], *, parsed: bool) -> Usage:
     """Counts of what the answer stands for: output ids up to the one that ended each choice."""
     usage = Usage.of(prompt, sum(len(step.token_ids) for step in steps))
+    if parsed:
+        usage.completion_tokens_details = CompletionTokensDetails(reasoning_tokens=sum(step.reasoning_tokens for step in steps))
     cached = [r.usage.prompt_tokens_details for r in responses if r.usage and r.usage.prompt_tokens_details]
     return usage.model_copy(update={"prompt_tokens_details": cached[0]}) if len(responses) == 1 and cached else usage

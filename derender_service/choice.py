@@ -1,74 +1,109 @@
 """One choice, one chunk on: the pure core that streams and whole answers share."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from derender_service.detokenizer import Detokenizer
-from derender_service.stop_strings import scan
-from derender_service.window import Window
+from derender_service.calls import CallPart, parts
+from derender_service.parsers.events import Content, Event, Reasoning
+from derender_service.sources import Place, Source, Stretch
+from derender_service.stop_strings import Held, screen
 from protocol.derender import DerenderContext, DerenderStreamState, GenerateChunkChoice
 from protocol.generate import FinishReason, GenerateChoice
 from protocol.logprobs import TokenLogprobEntry
 
 LOGPROB_CONTEXT = 4
+Choice = GenerateChunkChoice | GenerateChoice
 
 
 @dataclass(frozen=True)
 class Advance:
     """What a chunk adds to its choice. `token_ids` are those that count: up to the one that completed a stop string.
 
-    `offsets[i]` is where the text of id i begins, in characters of the choice's whole text; it is filled when there are logprobs.
+    `offsets[i]` is where the text of id i begins, in characters of the choice's whole text; it is filled when there are
+    logprobs and the text is not parsed. `called`: the choice has made tool calls, in this chunk or before.
     """
 
-    text: str
+    content: str
+    reasoning: str
+    calls: list[CallPart]
+    called: bool
     token_ids: list[int]
     logprobs: list[TokenLogprobEntry] | None
     offsets: list[int]
     finish_reason: FinishReason | None
     stop_reason: int | str | None
+    reasoning_tokens: int
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A choice in the middle: what reads it, where that stands, the ids that are read even where they stop the choice."""
+
+    source: Source
+    place: Place
+    closing: frozenset[int] = frozenset()
 
 
 def advance(
-    detokenizer: Detokenizer,
+    begun: Begun,
     eos_token_ids: tuple[int, ...],
     state: DerenderStreamState,
     context: DerenderContext,
-    choice: GenerateChunkChoice | GenerateChoice,
-) -> tuple[Advance, DerenderStreamState]:
-    """Reads the chunk's ids. A stopped state must not come here: nothing may follow its end."""
+    choice: Choice,
+    *,
+    last: bool,
+) -> tuple[Advance, DerenderStreamState, Place]:
+    """Reads the chunk's ids. A stopped state must not come here: nothing may follow its end. `last`: nothing will.
+
+    The state that comes back is complete but for what the source keeps of its place (see `states.saved`).
+    """
     ids = choice.token_ids or []
-    stops = _stop_ids(eos_token_ids, context)
+    stops = _stop_ids(eos_token_ids, context) - begun.closing
+    waits = begun.source.divisible and not context.include_stop_str_in_output
     # The text of a token that can stop the choice waits until it is known whether it did: until the next id, or the end.
-    due = [i for i in state.logprob_context_token_ids[-1:] if i in stops and not context.include_stop_str_in_output]
+    due = [i for i in state.logprob_context_token_ids[-1:] if i in stops] if waits else []
     unread = [*due, *ids]
-    readable = unread[:-1] if _silent(unread, choice, stops, context) else unread
-    reader = _Reader(detokenizer, context, choice.finish_reason is not None)
-    before = _Position(_window(state), state.held_text, state.token_count - len(due))
-    text, after, matched = reader.read(before, readable)
+    silent = (last or waits) and _silent(unread, choice, stops, begun.closing, context)
+    readable = unread[:-1] if silent else unread
+    reader = _Reader(begun.source, context, last)
+    before = _Position(begun.place, Held(state.held_text, state.held_reasoning), state.token_count - len(due))
+    read = reader.read(before, readable)
     used = ids
-    if matched is not None:
+    if read.matched is not None:
         used = ids[: max(0, reader.tokens_until_match(before, readable) - len(due))]
     entries = choice.logprobs.content[: len(used)] if choice.logprobs and choice.logprobs.content is not None else None
-    offsets = reader.offsets(before.window, [*due, *used], state.logprob_text_offset) if entries is not None else []
+    parsed = begun.place.parse is not None or not begun.source.divisible
+    offsets = reader.offsets(before.place, [*due, *used], state.logprob_text_offset) if entries is not None and not parsed else []
+    calls, count = parts(read.events, state.tool_call_count)
+    reasoning_tokens = state.reasoning_tokens + read.reasoning
     step = Advance(
-        text=text,
+        content="".join(event.text for event in read.events if isinstance(event, Content)),
+        reasoning="".join(event.text for event in read.events if isinstance(event, Reasoning)),
+        calls=[call for call in calls if call.index == 0 or not context.single_call],
+        called=count > 0,
         token_ids=used,
         logprobs=entries,
         offsets=offsets[len(due) :],
-        finish_reason=choice.finish_reason if matched is None else FinishReason.STOP,
-        stop_reason=_stop_reason(choice, eos_token_ids, context) if matched is None else matched,
+        finish_reason=choice.finish_reason if read.matched is None else FinishReason.STOP,
+        stop_reason=_stop_reason(choice, eos_token_ids, context) if read.matched is None else read.matched,
+        reasoning_tokens=reasoning_tokens,
     )
+    after = read.position
     changed = {
-        "prev_tokens": [*after.window.context, *after.window.pending],
+        "prev_tokens": [*after.place.window.context, *after.place.window.pending],
         "prefix_offset": 0,
-        "read_offset": len(after.window.context),
+        "read_offset": len(after.place.window.context),
         "logprob_context_token_ids": [*state.logprob_context_token_ids, *used][-LOGPROB_CONTEXT:],
-        "logprob_text_offset": state.logprob_text_offset + reader.decoded,
+        "logprob_text_offset": state.logprob_text_offset + read.characters,
         "token_count": state.token_count + len(used),
-        "held_text": after.held,
+        "reasoning_tokens": reasoning_tokens,
+        "tool_call_count": count,
+        "tools_streamed": count > 0,
+        "held_text": after.held.text,
+        "held_reasoning": after.held.reasoning,
         "stopped": step.finish_reason is not None,
     }
-    return step, state.model_copy(update=changed)
+    return step, state.model_copy(update=changed), after.place
 
 
 def _stop_ids(eos_token_ids: tuple[int, ...], context: DerenderContext) -> frozenset[int]:
@@ -76,9 +111,7 @@ def _stop_ids(eos_token_ids: tuple[int, ...], context: DerenderContext) -> froze
     return frozenset(context.stop_token_ids if context.ignore_eos else (*eos_token_ids, *context.stop_token_ids))
 
 
-def _stop_reason(
-    choice: GenerateChunkChoice | GenerateChoice, eos_token_ids: tuple[int, ...], context: DerenderContext
-) -> int | str | None:
+def _stop_reason(choice: Choice, eos_token_ids: tuple[int, ...], context: DerenderContext) -> int | str | None:
     """The worker's, but null for the primary eos also where the worker took it for one stop id among others: vLLM's workers
     without a tokenizer learn it from the request."""
     reason = choice.stop_reason
@@ -86,14 +119,12 @@ def _stop_reason(
     return None if is_primary else reason
 
 
-def _silent(
-    ids: Sequence[int], choice: GenerateChunkChoice | GenerateChoice, stops: frozenset[int], context: DerenderContext
-) -> bool:
+def _silent(ids: Sequence[int], choice: Choice, stops: frozenset[int], closing: frozenset[int], context: DerenderContext) -> bool:
     """Whether the last id has no text now: it stopped the choice, or it may yet turn out to have.
 
     An answer that ends in an ordinary token was stopped by something that left no token.
     """
-    if not ids or context.include_stop_str_in_output:
+    if not ids or context.include_stop_str_in_output or ids[-1] in closing:
         return False
     last, reason = ids[-1], choice.stop_reason
     if choice.finish_reason is None:
@@ -101,60 +132,80 @@ def _silent(
     return choice.finish_reason is FinishReason.STOP and (last in stops if reason is None else last == reason)
 
 
-def _window(state: DerenderStreamState) -> Window:
-    context = state.prev_tokens[state.prefix_offset : state.read_offset]
-    return Window(tuple(context), tuple(state.prev_tokens[state.read_offset :]))
-
-
 @dataclass(frozen=True)
 class _Position:
-    window: Window
-    held: str
+    place: Place
+    held: Held
     count: int
 
 
+@dataclass(frozen=True)
+class _Read:
+    """`events` are to be sent; `characters` were decoded, held ones included; `matched` is the stop string that was found."""
+
+    events: list[Event]
+    position: _Position
+    characters: int
+    reasoning: int
+    matched: str | None = None
+
+
 class _Reader:
-    """Reads ids under one context. `decoded` counts the characters that the last `read` decoded, held ones included."""
+    """Reads ids under one context, and looks for its stop strings."""
 
-    def __init__(self, detokenizer: Detokenizer, context: DerenderContext, last: bool) -> None:
-        self._detokenizer, self._context, self._last = detokenizer, context, last
-        self.decoded = 0
+    def __init__(self, source: Source, context: DerenderContext, last: bool) -> None:
+        self._source, self._context, self._last = source, context, last
 
-    def read(self, at: _Position, ids: Sequence[int]) -> tuple[str, _Position, str | None]:
-        """The text to send, the position after it, and the stop string that matched."""
+    def read(self, at: _Position, ids: Sequence[int]) -> _Read:
         context = self._context
-        # Stop strings do not count before min_tokens tokens: that text passes unread.
-        exempt = max(0, context.min_tokens - at.count) if context.stop else len(ids)
-        passed, window = self._push(at.window, ids[:exempt])
-        text, window = self._push(window, ids[exempt:])
-        rest = self._detokenizer.finish(window) if self._last else ""
-        self.decoded = len(passed) + len(text) + len(rest)
         if not context.stop:
-            return passed + text + rest, _Position(window, "", at.count + len(ids)), None
-        if len(ids) <= exempt and at.count + len(ids) < context.min_tokens:
-            return at.held + passed + rest, _Position(window, "", at.count + len(ids)), None
-        found = scan(at.held, text + rest, context.stop, include=context.include_stop_str_in_output)
-        held = "" if self._last else found.held
-        due = found.text + (found.held if self._last else "")
-        return passed + due, _Position(window, held, at.count + len(ids)), found.matched
+            stretch = self._source.read(at.place, ids, last=self._last)
+            return _Read(stretch.events, replace(at, place=stretch.place, count=at.count + len(ids)), *_counts(stretch))
+        # Stop strings do not count before min_tokens tokens: that text passes unread.
+        exempt = max(0, context.min_tokens - at.count)
+        if not exempt:
+            return self._screened(at, ids)
+        if not self._source.divisible:
+            exempt = len(ids)
+        ends_early = at.count + len(ids) < context.min_tokens or not self._source.divisible
+        passed = self._source.read(at.place, ids[:exempt], last=self._last and ends_early)
+        events = [*screen(at.held, (), (), include=False, last=True).events, *passed.events]
+        position = _Position(passed.place, Held(), at.count + len(ids[:exempt]))
+        if ends_early:
+            return _Read(events, position, *_counts(passed))
+        rest = self._screened(position, ids[exempt:])
+        characters, reasoning = _counts(passed)
+        return replace(
+            rest, events=[*events, *rest.events], characters=characters + rest.characters, reasoning=reasoning + rest.reasoning
+        )
 
     def tokens_until_match(self, at: _Position, ids: Sequence[int]) -> int:
         """How many of the ids it takes until a stop string is complete. Asked only when one is, so ids are read one by one here."""
-        one_by_one = _Reader(self._detokenizer, self._context, last=False)
+        if not self._source.divisible:
+            return len(ids)
+        one_by_one = _Reader(self._source, self._context, last=False)
         for count, token_id in enumerate(ids, start=1):
-            _, at, matched = one_by_one.read(at, [token_id])
-            if matched is not None:
+            read = one_by_one.read(at, [token_id])
+            at = read.position
+            if read.matched is not None:
                 return count
         return len(ids)
 
-    def offsets(self, window: Window, ids: Sequence[int], start: int) -> list[int]:
+    def offsets(self, place: Place, ids: Sequence[int], start: int) -> list[int]:
         offsets: list[int] = []
         for token_id in ids:
             offsets.append(start)
-            text, window = self._push(window, [token_id])
-            start += len(text)
+            stretch = self._source.read(place, [token_id], last=False)
+            place, start = stretch.place, start + stretch.characters
         return offsets
 
-    def _push(self, window: Window, ids: Sequence[int]) -> tuple[str, Window]:
+    def _screened(self, at: _Position, ids: Sequence[int]) -> _Read:
         context = self._context
-        return self._detokenizer.push(window, ids, keep_special=context.keep_special_tokens, join_added=context.join_special_tokens)
+        stretch = self._source.read(at.place, ids, last=self._last)
+        found = screen(at.held, stretch.events, context.stop, include=context.include_stop_str_in_output, last=self._last)
+        position = _Position(stretch.place, found.held, at.count + len(ids))
+        return _Read(found.events, position, *_counts(stretch), found.matched)
+
+
+def _counts(stretch: Stretch) -> tuple[int, int]:
+    return stretch.characters, stretch.reasoning or 0

@@ -2,9 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from tokenizers import Tokenizer
 
 from derender_service.detokenizer import Detokenizer
+from derender_service.parsers.formats import Ids
+from derender_service.parsers.parsing import Declared, Plugged
 from model_profile.profile import ModelProfile
+from protocol.base import Wire
+from protocol.derender import DerenderContext
 from protocol.errors import BadRequest, ProfileMismatch
 from protocol.logprobs import TokenLogprobs
 from service_kit.models import ServedModel
@@ -12,20 +19,41 @@ from service_kit.models import ServedModel
 
 @dataclass(frozen=True)
 class Derenderer:
-    """Tables and bounds of one model; holds nothing of any stream."""
+    """Tables, formats and bounds of one model; holds nothing of any stream.
+
+    `parsing` is None where chat output is plain text. `auto_tool_choice`: tools that a request merely offers may be called.
+    `older_reasoning_field`: reasoning is sent as `reasoning_content` too.
+    """
 
     served: ServedModel
+    tokenizer: Tokenizer
     detokenizer: Detokenizer
+    parsing: Declared | Plugged | None
+    auto_tool_choice: bool
+    older_reasoning_field: bool
     eos_token_ids: tuple[int, ...]
     fingerprint: str
     max_model_len: int
     max_logprobs: int
 
     @classmethod
-    def of(cls, profile: ModelProfile, served: ServedModel, *, max_logprobs: int) -> "Derenderer":
+    def of(
+        cls,
+        profile: ModelProfile,
+        served: ServedModel,
+        *,
+        max_logprobs: int,
+        parsing: Declared | Plugged | None = None,
+        auto_tool_choice: bool = True,
+        older_reasoning_field: bool = False,
+    ) -> "Derenderer":
         return cls(
             served=served,
+            tokenizer=profile.tokenizer,
             detokenizer=Detokenizer(profile.tokenizer, profile.vocab_size),
+            parsing=parsing,
+            auto_tool_choice=auto_tool_choice,
+            older_reasoning_field=older_reasoning_field,
             eos_token_ids=profile.eos_token_ids,
             fingerprint=profile.fingerprint,
             max_model_len=profile.max_model_len,
@@ -44,6 +72,25 @@ class Derenderer:
         if ids and max(ids) >= size:
             place = next(i for i, token_id in enumerate(ids) if token_id >= size)
             raise BadRequest(f"token id {ids[place]} is past the vocabulary of {size} ids", param=f"{param}.{place}")
+
+    def told(self, chat_request: Wire | None) -> dict[str, Any]:
+        """The chat request as a plug-in sees it; grammars need nothing of it."""
+        return chat_request.model_dump(mode="json") if chat_request is not None and isinstance(self.parsing, Plugged) else {}
+
+    def call_ids(self, context: DerenderContext) -> Ids:
+        """How ids of tool calls look."""
+        return self.parsing.grammars[context.tool_choice].ids if isinstance(self.parsing, Declared) else "derived"
+
+    def check_parsable(self, *, chat_request: object, prompt_token_ids: object, prompt_needed: bool) -> None:
+        """Refuses a chat without what its parser needs to begin: markup would leak into content, and only the prompt's end tells
+        whether reasoning is open. Raises `BadRequest` that names what is missing."""
+        if self.parsing is None:
+            return
+        reason = f"this server parses chat output ({self.parsing.name})"
+        if chat_request is None:
+            raise BadRequest(f"{reason}: it needs the chat request", param="chat_request")
+        if prompt_needed and prompt_token_ids is None:
+            raise BadRequest(f"{reason}: the first chunk needs the prompt's ids", param="prompt_token_ids")
 
     def check_length(self, count: int, param: str) -> None:
         """Refuses more tokens than the model's context holds. Raises `BadRequest`."""

@@ -35,7 +35,10 @@ class Detokenizer:
         self, window: Window, token_ids: Sequence[int], mark: int, *, keep_special: bool, join_added: bool
     ) -> tuple[str, Window]:
         """Like `push`, of these ids and then `mark`, which has its text even if it is special."""
-        tokens = [*self.vocabulary.tokens(token_ids, keep_special=keep_special), *self.vocabulary.tokens((mark,), keep_special=True)]
+        tokens = [
+            *self.vocabulary.tokens(token_ids, keep_special=keep_special),
+            *self.vocabulary.tokens((mark,), keep_special=True),
+        ]
         return self._decoder.push(window, tokens, join_added=join_added)
 
     def finish(self, window: Window) -> str:

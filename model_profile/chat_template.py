@@ -46,6 +46,11 @@ class ChatTemplate:
     source: str
     tool_source: str | None = None
 
+    @property
+    def text(self) -> str:
+        """Both sources: what can be read off them about the model."""
+        return self.source + (self.tool_source or "")
+
     @classmethod
     def of(cls, value: Any, where: str) -> "ChatTemplate":
         """From a `chat_template` entry: a text, or a list of `{name, template}`. Raises `BrokenModel`, which names `where`."""

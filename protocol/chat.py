@@ -138,12 +138,14 @@ class ChatCompletionRequest(GenerationRequest):
 
 
 class AssistantAnswer(Wire):
-    """The message that a choice brings."""
+    """The message that a choice brings. `reasoning_content` is `reasoning` once more under its older name, where the server is
+    told to send that."""
 
     role: Literal["assistant"] = "assistant"
     content: str | None = None
     refusal: str | None = None
     reasoning: Maybe[str] = None
+    reasoning_content: Maybe[str] = None
     tool_calls: Maybe[list[ToolCall]] = None
 
 
@@ -174,6 +176,7 @@ class Delta(Wire):
     role: Maybe[Literal["assistant"]] = None
     content: Maybe[str] = None
     reasoning: Maybe[str] = None
+    reasoning_content: Maybe[str] = None
     tool_calls: Maybe[list[ToolCallDelta]] = None
 
 

@@ -24,10 +24,15 @@ Terse = Annotated[T, Field(exclude_if=lambda value: not value)]
 MAX_WINDOW = 1024
 MAX_WINDOW_TOKEN = 1024
 MAX_HISTORY = 4_194_304
+MAX_TYPES = 262_144
 
 
 class DerenderContext(Closed):
-    """What later chunks need of the request and the prompt, so that both travel once. Names and defaults are the request's own."""
+    """What later chunks need of the request and the prompt, so that both travel once. Names and defaults are the request's own.
+
+    `tool_name` is the function that `tool_choice` names. `single_call`: no parallel tool calls. `parameter_types`: a table of the
+    tools' parameters that are not plain strings, packed, for formats that write values as text. `replay`: the history is kept too.
+    """
 
     prompt_tokens: Terse[Natural] = 0
     stop: Terse[StopStrings] = []
@@ -39,6 +44,12 @@ class DerenderContext(Closed):
     join_special_tokens: Terse[bool] = False
     return_token_ids: Terse[bool] = False
     tokens_as_ids: Terse[bool] = False
+    tool_choice: Annotated[Literal["none", "auto", "required", "named"], Field(exclude_if=lambda value: value == "none")] = "none"
+    tool_name: Terse[Annotated[str, Field(max_length=256)]] = ""
+    single_call: Terse[bool] = False
+    hide_reasoning: Terse[bool] = False
+    parameter_types: Terse[Annotated[str, Field(max_length=MAX_TYPES)]] = ""
+    replay: Terse[bool] = False
 
 
 class DerenderStreamState(Closed):
@@ -46,8 +57,9 @@ class DerenderStreamState(Closed):
 
     `prev_tokens[prefix_offset:read_offset]` are the last tokens whose text was sent, `prev_tokens[read_offset:]` those whose
     text waits for more bytes (vLLM's window). `output_token_ids` and `output_chunk_lens` are the replay history. `token_count`
-    is the number of output ids so far. `held_text` may still become a stop string; `stopped` says that one has matched and
-    nothing more is due. `signature` is there when the server signs its states (`--state-key`).
+    is the number of output ids so far, `reasoning_tokens` of them were reasoning. `tool_call_count` calls have begun.
+    `checkpoint` is the parser's. `held_text` may still become a stop string (`held_reasoning`: it is reasoning); `stopped` says
+    that the choice has ended and nothing more is due. `signature` is there when the server signs its states (`--state-key`).
     """
 
     prev_tokens: Terse[Annotated[list[Annotated[str, Field(max_length=MAX_WINDOW_TOKEN)]], Field(max_length=MAX_WINDOW)]] = []
@@ -65,7 +77,10 @@ class DerenderStreamState(Closed):
     profile: Maybe[Annotated[str, Field(max_length=128)]] = None
     token_count: Terse[Natural] = 0
     context: Maybe[DerenderContext] = None
+    reasoning_tokens: Terse[Natural] = 0
+    tool_call_count: Terse[Natural] = 0
     held_text: Terse[Annotated[str, Field(max_length=MAX_STOP_BYTES)]] = ""
+    held_reasoning: Terse[bool] = False
     stopped: Terse[bool] = False
     signature: Maybe[Annotated[str, Field(max_length=128)]] = None
 
@@ -159,7 +174,10 @@ class DerenderCompletionRequest(_BatchRequest):
 
 
 class _StreamRequest(_DerenderRequest):
+    """`replay`: the state is to hold the whole output too, so that a derender service without checkpoints can go on from it."""
+
     stream: Literal[True]
+    replay: bool = False
     generate_chunk: GenerateChunk
     stream_state: DerenderStreamState | None = None
     prompt_tokens: Natural | None = None

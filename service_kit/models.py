@@ -20,12 +20,19 @@ class ServedModel:
     created: int
     max_model_len: int | None = None
     profile: str | None = None
+    formats: dict[str, str | None] | None = None
 
     @classmethod
     def of(
-        cls, model: str, served_model_name: str | None, *, max_model_len: int | None = None, profile: str | None = None
+        cls,
+        model: str,
+        served_model_name: str | None,
+        *,
+        max_model_len: int | None = None,
+        profile: str | None = None,
+        formats: dict[str, str | None] | None = None,
     ) -> "ServedModel":
-        return cls(served_model_name or model, model, int(time.time()), max_model_len, profile)
+        return cls(served_model_name or model, model, int(time.time()), max_model_len, profile, formats)
 
     def check(self, asked: str | None) -> str:
         """The name to answer with; a request that names no model means this one. Raises `NotFound` for another name."""
@@ -34,7 +41,14 @@ class ServedModel:
         return self.name
 
     def listing(self) -> ModelList:
-        card = ModelCard(id=self.name, created=self.created, root=self.root, max_model_len=self.max_model_len, profile=self.profile)
+        card = ModelCard(
+            id=self.name,
+            created=self.created,
+            root=self.root,
+            max_model_len=self.max_model_len,
+            profile=self.profile,
+            formats=self.formats,
+        )
         return ModelList(data=[card])
 
 

@@ -18,8 +18,8 @@ Choice = Literal["none", "auto", "required", "named"]
 
 @dataclass(frozen=True)
 class Grammar:
-    """`regions` by name. `marks`: the marker tokens, text by id, and `tokens` their texts; other markers are text. `closing`: ids that
-    are read even where they stop the choice, since they have no text in any region."""
+    """`regions` by name. `marks`: the marker tokens, text by id, and `tokens` their texts; other markers are text. `closing`:
+    ids that are read even where they stop the choice, since they have no text in any region."""
 
     regions: Mapping[str, Region]
     marks: Mapping[int, str]

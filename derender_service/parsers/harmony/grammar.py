@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tokenizers import Tokenizer
 
@@ -107,9 +107,9 @@ def harmony_grammar(tokenizer: Tokenizer, read_header: ReadHeader, choice: Choic
         Body(name="call", steps=ending, then="between", always=True),
         Gap(name="between", steps=_NEXT, plain=True),
     )
-    marks = {tokenizer.token_to_id(marker): marker for marker in MARKERS}
+    marks = {token_id: marker for marker in MARKERS if (token_id := tokenizer.token_to_id(marker)) is not None}
     tokens = frozenset(marks.values())
-    closing = frozenset(tokenizer.token_to_id(end.text) for end in _ENDS)
+    closing = frozenset(token_id for token_id, marker in marks.items() if any(marker == end.text for end in _ENDS))
     return Grammar({region.name: region.bound(tokens) for region in regions}, marks, tokens, closing=closing)
 
 

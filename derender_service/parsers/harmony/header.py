@@ -1,4 +1,4 @@
-"""Message headers, read by openai-harmony: `<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>`."""
+"""Headers of messages, read by openai-harmony: `assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>`."""
 
 import re
 from collections.abc import Callable
