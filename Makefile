@@ -7,12 +7,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help setup up test test-fast check clean
+.PHONY: help setup up test test-fast test-peer check clean
 help:
 	@echo "make setup      install into $(VENV)"
 	@echo "make up         install, then run render, worker, derender and gateway on this machine"
 	@echo "make test       lint, format, types and all tests"
 	@echo "make test-fast  the same without the slow tests"
+	@echo "make test-peer  the services against vLLM as a peer: PEER=<virtual environment that has it>"
 	@echo "make clean      remove $(VENV)"
 
 setup: $(VENV)/.installed
@@ -26,6 +27,10 @@ test: $(VENV)/.installed-test check
 # By file: what a file's tests load, they load once.
 test-fast: $(VENV)/.installed-test check
 	$(PYTEST) -m "not slow" -n 2 --dist loadfile $(ARGS)
+
+# PEER names a virtual environment with vLLM in it; without one the tests say so and are skipped.
+test-peer: $(VENV)/.installed-test
+	TANDEM_TEST_PEER=$(PEER) $(PYTEST) tests/peer -rs $(ARGS)
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .
