@@ -1,7 +1,7 @@
 """Which formats a model writes its reasoning and its tool calls in, told by its chat template and its tokenizer.
 
-The names are vLLM's parsers'. Rules are tried in order, the most telling first: many families share a marker, and their templates
-differ in what stands beside it.
+The names are vLLM's parsers'. Rules are tried in order and the first that holds decides: many families share a marker, and differ
+in what stands beside it. A format that no rule knows is none, rather than the one that looks most like it.
 """
 
 import re
@@ -23,7 +23,7 @@ class Formats:
 
 @dataclass(frozen=True)
 class _Rule:
-    """Holds if the template has all of `template` (regular expressions) and none of `without`, and the vocabulary all of
+    """Holds if the template has all of `template` (regular expressions) and none of `without`, and the tokenizer has added all of
     `tokens`."""
 
     name: str
@@ -37,49 +37,68 @@ class _Rule:
         return not any(re.search(pattern, template) for pattern in self.without) and all(token in tokens for token in self.tokens)
 
 
-_LINE = r"(?:\\n|\n)"
-_QUOTE = r"""\\?["']"""
+_COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
+# Line breaks in a template's literals are written as such or escaped, and quotes may be escaped too.
+_LINE, _QUOTE = r"(?:\\n|\n)", r"\\?[\"']"
+# One literal may end and the next begin between a marker and what follows it.
+_NEXT = rf"(?:\s|\\n)*(?:{_QUOTE}\s*-?\}}\}}\s*\{{\{{-?\s*{_QUOTE})?"
+_JSON_CALL = rf"<tool_call>{_NEXT}\{{+\s?{_QUOTE}name{_QUOTE}"
+_CHATML, _ROLES = r"<\|im_start\|>", r"<\|start_of_role\|>"
+# Not where the template merely takes past answers apart, as in `content.split('<think>')`.
+_THINK = r"<think>(?![\"'](?:\)| in\b))"
+_PROMPT_OPENS_THINK = rf"<think>{_LINE}*[\"']\s*-?\}}\}}\s*(?:\{{%-?\s*endif\s*-?%\}}\s*)*\Z"
+_LLAMA_JSON = r"function name, \\?\"parameters"
+_DEEPSEEK_CALLS = "<｜tool▁calls▁begin｜>"
 
 _TOOLS = (
     _Rule("gemma4", (r"<\|tool_call>call:",)),
     _Rule("functiongemma", (r"<start_function_call>call:",)),
     _Rule("seed_oss", (r"<seed:tool_call>",)),
-    _Rule("minimax_m2", (r"<minimax:tool_call>",), without=(r"\]<\]minimax\[>\[",)),
+    _Rule("minimax_m2", (r"<minimax:tool_call>",)),
     _Rule("kimi_k2", tokens=("<|tool_calls_section_begin|>",)),
-    _Rule("deepseek_v31", (r"<｜tool▁calls▁begin｜>", r"<｜tool▁sep｜>"), without=(r"```json", r"<｜DSML｜")),
-    _Rule("deepseek_v3", (r"<｜tool▁calls▁begin｜>", r"```json"), without=(r"<｜DSML｜",)),
+    # The distilled R1s have R1's template on a tokenizer without its markers: they were not taught to call.
+    _Rule("deepseek_v3", (_DEEPSEEK_CALLS, r"```json"), tokens=(_DEEPSEEK_CALLS,)),
+    _Rule("deepseek_v31", (_DEEPSEEK_CALLS, r"<｜tool▁sep｜>"), tokens=(_DEEPSEEK_CALLS,)),
     _Rule("mistral", (r"\[TOOL_CALLS\]",)),
-    _Rule("glm47", (r"<arg_key>", r"\{\{-\s*['\"]<tool_call>['\"]\s*[+~]\s*tc\.name")),
+    _Rule("glm47", (r"<arg_key>", r"['\"]<tool_call>['\"]\s*[+~]\s*tc\.name")),
     _Rule("glm45", (r"<arg_key>", r"<tool_call>")),
-    _Rule("qwen3_coder", (r"<function=", r"<parameter="), without=(r"<seed:",)),
-    _Rule("granite", (r"<\|start_of_role\|>", r"<\|tool_call\|>")),
+    _Rule("qwen3_coder", (r"<tool_call>", r"<function=", r"<parameter=")),
+    _Rule("granite", (_ROLES, r"<\|tool_call\|>")),
+    _Rule("granite4", (_ROLES, _JSON_CALL)),
+    _Rule("granite-20b-fc", (r"<function_call> ", r"<\|function_call_library\|>")),
     _Rule("phi4_mini_json", (r"functools\[",)),
     _Rule("phi4_mini_json", tokens=("<|tool_call|>", "<|/tool_call|>")),
     _Rule("internlm", (r"<\|action_start\|>\s*<\|plugin\|>",)),
     _Rule("hunyuan_a13b", (r"<tool_calls>", r"<\|extra_0\|>")),
-    _Rule("jamba", tokens=("<tool_calls>", "</tool_calls>")),
+    _Rule("jamba", (r"<tool_calls>", r"<\|bom\|>")),
     _Rule("xlam", (r"single JSON array", rf"{_QUOTE}tool_call_name{_QUOTE}")),
+    _Rule("hermes", (_JSON_CALL,)),
     _Rule("llama4_pythonic", (r"<\|header_start\|>", r"\[func_name1\(")),
     _Rule("pythonic", (r"\[func_name1\(",)),
-    _Rule("llama3_json", (r"<\|(?:start_)?header_(?:id|start)\|>|<\|start_header_id\|>", rf"{_QUOTE}parameters{_QUOTE}: ")),
-    _Rule("hermes", (rf"<tool_call>\s*(?:{_LINE})?\s*\{{ ?{_QUOTE}(?:name|arguments){_QUOTE}",)),
+    _Rule("llama4_json", (r"<\|header_start\|>", _LLAMA_JSON)),
+    _Rule("llama3_json", (r"<\|start_header_id\|>", _LLAMA_JSON)),
 )
 _REASONING = (
-    _Rule("gemma4", (r"<\|channel>thought",)),
-    _Rule("seed_oss", (r"<seed:think>|think_begin_token",), tokens=()),
-    _Rule("minimax_m2", (r"<minimax:tool_call>", r"<think>"), without=(r"\]<\]minimax\[>\[",)),
-    _Rule("kimi_k2", (r"<think>",), tokens=("<|tool_calls_section_begin|>",)),
+    _Rule("gemma4", (r"<\|channel>",)),
+    _Rule("seed_oss", (r"<seed:think>",)),
+    _Rule("minimax_m2", (r"<minimax:tool_call>", _THINK)),
+    _Rule("kimi_k2", (_THINK,), tokens=("<|tool_calls_section_begin|>",)),
     _Rule("deepseek_v3", (r"<｜Assistant｜>", r"</think>", r"\bthinking\b")),
     _Rule("deepseek_r1", (r"<｜Assistant｜>", r"</think>")),
     _Rule("mistral", (r"\[THINK\]",)),
-    _Rule("glm45", (r"<arg_key>", r"<think>")),
-    _Rule("hunyuan_a13b", (r"<think>", r"<\|extra_0\|>")),
-    _Rule("ernie45", (r"<think>", r"<response>", r"<\|im_start\|>")),
+    _Rule("mistral", (r"\[INST\]", _THINK)),
+    _Rule("glm45", (r"<arg_key>", _THINK)),
+    _Rule("hunyuan_a13b", (r"<\|extra_0\|>", _THINK)),
+    _Rule("ernie45", (_CHATML, r"<response>", _THINK)),
     _Rule("granite", (r"Here is my thought process:",)),
-    _Rule("step3", (r"<\|BOT\|>", r"<think>")),
-    _Rule("nemotron_v3", (r"truncate_history_thinking", r"<think>")),
-    _Rule("qwen3", (r"<\|im_start\|>", r"<think>")),
-    _Rule("deepseek_r1", (r"<think>\s*(?:\\n|\n)?['\"]\s*-?\}\}\s*(?:\{%-?\s*endif\s*-?%\}\s*)*\Z",)),
+    _Rule("step3", (r"<\|BOT\|>", _THINK)),
+    _Rule("olmo3", (r"built by Ai2", _THINK)),
+    _Rule("nemotron_v3", (r"truncate_history_thinking", _THINK)),
+    _Rule("step3p5", (_CHATML, r"<function=", r"\\n</think>\\n['\"]", _PROMPT_OPENS_THINK)),
+    # QwQ, and Qwen3 that always thinks.
+    _Rule("deepseek_r1", (_CHATML, _PROMPT_OPENS_THINK), without=(r"enable_thinking",)),
+    _Rule("qwen3", (_CHATML, _THINK)),
+    _Rule("deepseek_r1", (_THINK,), without=(r"<response>",)),
 )
 
 
@@ -89,8 +108,9 @@ def detect(template: str | None, tokenizer: Tokenizer) -> Formats:
         return Formats("openai_gptoss", "openai")
     if template is None:
         return Formats()
+    source = _COMMENT.sub("", template)
     tokens = frozenset(token.content for token in tokenizer.get_added_tokens_decoder().values())
-    return Formats(_first(_REASONING, template, tokens), _first(_TOOLS, template, tokens))
+    return Formats(_first(_REASONING, source, tokens), _first(_TOOLS, source, tokens))
 
 
 def _first(rules: tuple[_Rule, ...], template: str, tokens: Set[str]) -> str | None:
