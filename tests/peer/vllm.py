@@ -39,28 +39,29 @@ _CONFIG = {
 }
 
 
-def installed() -> str | None:
-    """The vLLM command, where there is one."""
-    given = os.environ.get(VARIABLE)
+def installed(environment: str | None = None) -> str | None:
+    """The vLLM command of a virtual environment, by default of the one that the variable names; None where there is none."""
+    given = environment or os.environ.get(VARIABLE)
     command = Path(given) / "bin" / "vllm" if given else None
     return str(command) if command is not None and command.exists() else None
 
 
 @contextmanager
-def render_server(scratch: Path, *flags: str) -> Iterator[str]:
+def render_server(scratch: Path, *flags: str, environment: str | None = None) -> Iterator[str]:
     """The base URL of `vllm launch render` for Qwen3's tokenizer."""
-    command = installed()
-    assert command is not None
+    command = installed(environment)
+    assert command is not None, f"no vLLM in {environment or os.environ.get(VARIABLE)}"
     model = scratch / "qwen3"
     shutil.copytree(folder("qwen3"), model)
     (model / "config.json").write_text(json.dumps(_CONFIG))
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     arguments = [command, "launch", "render", str(model), "--served-model-name", "m", "--port", str(port), *flags]
     with (scratch / "vllm.log").open("w") as log:
-        process = subprocess.Popen(arguments, env=environment, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            arguments, env={**os.environ, "HF_HUB_OFFLINE": "1"}, stdout=log, stderr=log, start_new_session=True
+        )
         url = f"http://127.0.0.1:{port}"
         try:
             deadline = time.monotonic() + START_SECONDS
