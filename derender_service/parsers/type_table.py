@@ -45,8 +45,8 @@ def _unpack(packed: str) -> Types:
     reader = zlib.decompressobj()
     try:
         data = reader.decompress(base64.b85decode(packed), MAX_UNPACKED)
-        if reader.unconsumed_tail:
-            raise BrokenTable("parameter_types unpack to too much")
+        if not reader.eof:
+            raise BrokenTable("parameter_types are cut short, or unpack to too much")
         return _TABLE.validate_json(data)
     except (ValidationError, ValueError, zlib.error, binascii.Error) as error:
         raise BrokenTable("parameter_types are not what a derender service packed") from error
