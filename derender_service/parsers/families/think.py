@@ -25,7 +25,9 @@ GLM45 = _think(
     source="GLM-4.5's and 4.6's template: '\\n<think>' + reasoning + '</think>' + '\\n' + content; 4.7's has no white space",
 )  # fmt: skip
 MISTRAL = ReasoningFormat(
-    "mistral", (Marker("[THINK]"), Marker("<think>", after="\n")), (Marker("[/THINK]"), Marker("</think>", before="\n", after="\n")),
+    "mistral",
+    (Marker("[THINK]"), Marker("<think>", after="\n")),
+    (Marker("[/THINK]"), Marker("</think>", before="\n", after="\n")),
     source="Magistral: [THINK] tokens since v13 (mistral_common), <think> as text in v11's system prompt",
 )  # fmt: skip
 SEED_OSS = _think(
