@@ -1,7 +1,6 @@
 """The tools' parameter types in the state: packed, since later chunks bring no tools (and most formats need none)."""
 
 import base64
-import binascii
 import json
 import zlib
 from functools import lru_cache
@@ -12,7 +11,9 @@ from derender_service.parsers.codecs.parameter_types import Kind
 from derender_service.parsers.run import Types
 
 MAX_PACKED = 262_144
-MAX_UNPACKED = 8 * MAX_PACKED
+MAX_GROWTH = 32
+"""How much larger a table may be than its packed form: what a small body can ask for stays small work."""
+
 _TABLE: TypeAdapter[dict[str, dict[str, Kind]]] = TypeAdapter(dict[str, dict[str, Kind]])
 
 
@@ -24,7 +25,10 @@ def pack(types: Types) -> str:
     """Empty for an empty table. Raises `BrokenTable` for one that is too large to travel."""
     if not types:
         return ""
-    packed = base64.b85encode(zlib.compress(json.dumps(types, ensure_ascii=False, separators=(",", ":")).encode(), 9)).decode()
+    table = json.dumps(types, ensure_ascii=False, separators=(",", ":")).encode()
+    packed = base64.b85encode(zlib.compress(table, 9)).decode()
+    if len(table) > MAX_GROWTH * len(packed):
+        packed = base64.b85encode(zlib.compress(table, 0)).decode()
     if len(packed) > MAX_PACKED:
         raise BrokenTable(f"the tools have more parameters than a stream can carry ({MAX_PACKED} bytes, compressed)")
     return packed
@@ -44,9 +48,10 @@ def _unpack(packed: str) -> Types:
         return {}
     reader = zlib.decompressobj()
     try:
-        data = reader.decompress(base64.b85decode(packed), MAX_UNPACKED)
-        if not reader.eof:
-            raise BrokenTable("parameter_types are cut short, or unpack to too much")
-        return _TABLE.validate_json(data)
-    except (ValidationError, ValueError, zlib.error, binascii.Error) as error:
+        data = reader.decompress(base64.b85decode(packed), MAX_GROWTH * len(packed))
+        table = _TABLE.validate_json(data) if reader.eof else None
+    except (ValidationError, ValueError, zlib.error) as error:
         raise BrokenTable("parameter_types are not what a derender service packed") from error
+    if table is None:
+        raise BrokenTable("parameter_types are cut short, or unpack to too much")
+    return table
