@@ -42,7 +42,7 @@ def chat_choice(
     return ChatChoice(
         index=index,
         message=AssistantAnswer(
-            content=content if content or not (step.reasoning or calls) else None,
+            content=content if content or not (reasoning or calls) else None,
             reasoning=reasoning or None,
             reasoning_content=reasoning or None if derenderer.older_reasoning_field else None,
             tool_calls=calls or None,

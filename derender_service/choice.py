@@ -68,14 +68,15 @@ def advance(
     reader = _Reader(begun.source, context, last)
     before = _Position(begun.place, Held(state.held_text, state.held_reasoning), state.token_count - len(due))
     read = reader.read(before, readable)
-    used = ids
+    used, reasoning = ids, read.reasoning
     if read.matched is not None:
-        used = ids[: max(0, reader.tokens_until_match(before, readable) - len(due))]
+        count, reasoning = reader.until_match(before, readable)
+        used = ids[: max(0, count - len(due))]
     entries = choice.logprobs.content[: len(used)] if choice.logprobs and choice.logprobs.content is not None else None
     parsed = begun.place.parse is not None or not begun.source.divisible
     offsets = reader.offsets(before.place, [*due, *used], state.logprob_text_offset) if entries is not None and not parsed else []
     calls, count = parts(read.events, state.tool_call_count)
-    reasoning_tokens = state.reasoning_tokens + read.reasoning
+    reasoning_tokens = state.reasoning_tokens + reasoning
     step = Advance(
         content="".join(event.text for event in read.events if isinstance(event, Content)),
         reasoning="".join(event.text for event in read.events if isinstance(event, Reasoning)),
@@ -179,17 +180,19 @@ class _Reader:
             rest, events=[*events, *rest.events], characters=characters + rest.characters, reasoning=reasoning + rest.reasoning
         )
 
-    def tokens_until_match(self, at: _Position, ids: Sequence[int]) -> int:
-        """How many of the ids it takes until a stop string is complete. Asked only when one is, so ids are read one by one here."""
+    def until_match(self, at: _Position, ids: Sequence[int]) -> tuple[int, int]:
+        """How many of the ids it takes until a stop string is complete, and how many of these are reasoning. Asked only when one
+        is, so ids are read one by one here."""
         if not self._source.divisible:
-            return len(ids)
+            return len(ids), self.read(at, ids).reasoning
         one_by_one = _Reader(self._source, self._context, last=False)
+        reasoning = 0
         for count, token_id in enumerate(ids, start=1):
             read = one_by_one.read(at, [token_id])
-            at = read.position
+            at, reasoning = read.position, reasoning + read.reasoning
             if read.matched is not None:
-                return count
-        return len(ids)
+                return count, reasoning
+        return len(ids), reasoning
 
     def offsets(self, place: Place, ids: Sequence[int], start: int) -> list[int]:
         offsets: list[int] = []
