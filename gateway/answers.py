@@ -35,13 +35,39 @@ class _Choice(Extensible):
     finish_reason: str | None = None
 
 
+class _CallFunction(Extensible):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _CallDelta(Extensible):
+    index: Natural
+    id: str | None = None
+    function: _CallFunction | None = None
+
+
+class _Delta(Extensible):
+    tool_calls: list[_CallDelta] | None = None
+
+
+class _ChunkChoice(_Choice):
+    delta: _Delta | None = None
+
+
 class _Chunk(Extensible):
-    choices: list[_Choice]
+    choices: list[_ChunkChoice]
+
+
+class _State(Extensible):
+    """What the gateway reads of a state; all of it goes back as it came."""
+
+    token_count: Natural = 0
+    reasoning_tokens: Natural = 0
 
 
 class _Derendered(Extensible):
     chunk: _Chunk
-    stream_state: JsonObject
+    stream_state: _State
 
 
 class _Answer(Extensible):

@@ -1,9 +1,13 @@
-"""A stream's chunks put together: the answer that a client gets who did not ask to stream."""
+"""A stream's chunks put together: the answer that a client gets who did not ask to stream, as derender's batch answer would be."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 JsonObject = dict[str, Any]
+
+_ORDER = ("id", "object", "created", "model", "choices", "usage")
+"""Of a whole answer's fields; the others come after these."""
 
 
 def assemble(chunks: Iterable[JsonObject], object_name: str) -> JsonObject:
@@ -11,46 +15,75 @@ def assemble(chunks: Iterable[JsonObject], object_name: str) -> JsonObject:
 
     The chunks are of one request, and have been read to the end. Choices are in order of their index.
     """
-    answer: JsonObject = {}
-    choices: dict[int, JsonObject] = {}
+    answer: JsonObject = dict.fromkeys(_ORDER)
+    choices: dict[int, _Choice] = {}
+    timed = 0
     for chunk in chunks:
+        timed += chunk.get("timings") is not None
         for key, value in chunk.items():
-            if key != "choices" and value is not None:
-                answer.setdefault(key, value)
+            if key != "choices" and answer.get(key) is None:
+                answer[key] = value
         for choice in chunk["choices"]:
-            _add(choices.setdefault(choice["index"], {}), choice)
+            choices.setdefault(choice["index"], _Choice()).add(choice)
     answer["object"] = object_name
-    answer["choices"] = [choices[index] for index in sorted(choices)]
-    return answer
+    answer["choices"] = [choices[index].whole() for index in sorted(choices)]
+    if timed > 1:  # of several prompts, and none is the whole answer's
+        del answer["timings"]
+    return {key: value for key, value in answer.items() if value is not None}
 
 
-def _add(whole: JsonObject, choice: JsonObject) -> None:
-    for key, value in choice.items():
-        if key in ("text", "token_ids"):
-            whole[key] = whole[key] + value if key in whole else value
-        elif key == "delta":
-            _add_delta(whole.setdefault("message", {"role": "assistant", "content": None, "refusal": None}), value)
-        elif key == "logprobs":
-            whole[key] = _joined(whole.get(key), value)
-        elif value is not None or key not in whole:
-            whole[key] = value
+@dataclass
+class _Choice:
+    """Grows by the choices of chunks; `message` by their deltas, where they have one."""
+
+    fields: JsonObject = field(default_factory=dict)
+    message: "_Message | None" = None
+
+    def add(self, choice: JsonObject) -> None:
+        for key, value in choice.items():
+            if key in ("text", "token_ids"):
+                self.fields[key] = self.fields[key] + value if key in self.fields else value
+            elif key == "delta":
+                self.fields["message"] = None
+                self.message = self.message or _Message()
+                self.message.add(value)
+            elif key == "logprobs":
+                self.fields[key] = _joined(self.fields.get(key), value)
+            elif value is not None or key not in self.fields:
+                self.fields[key] = value
+
+    def whole(self) -> JsonObject:
+        return self.fields if self.message is None else {**self.fields, "message": self.message.whole()}
 
 
-def _add_delta(message: JsonObject, delta: JsonObject) -> None:
-    for key, value in delta.items():
-        if key in ("content", "reasoning"):
-            message[key] = (message.get(key) or "") + value
-        elif key == "tool_calls":
-            for call in value:
-                _add_call(message.setdefault("tool_calls", []), call)
+@dataclass
+class _Message:
+    """`texts`: content, reasoning and what else is text, by field. `calls` by their index."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    calls: dict[int, JsonObject] = field(default_factory=dict)
+
+    def add(self, delta: JsonObject) -> None:
+        for key, value in delta.items():
+            if key == "tool_calls":
+                for call in value or ():
+                    _extend(self.calls.setdefault(call["index"], {"id": "", "type": "function", "function": {}}), call)
+            elif isinstance(value, str) and key != "role":
+                self.texts[key] = self.texts.get(key, "") + value
+
+    def whole(self) -> JsonObject:
+        calls = [self.calls[index] for index in sorted(self.calls)]
+        others = {key: text for key, text in self.texts.items() if key not in ("content", "refusal") and text}
+        content = self.texts.get("content") or (None if others or calls else self.texts.get("content"))
+        message = {"role": "assistant", "content": content, "refusal": self.texts.get("refusal"), **others}
+        return {**message, "tool_calls": calls} if calls else message
 
 
-def _add_call(calls: list[JsonObject], delta: JsonObject) -> None:
-    if delta["index"] == len(calls):
-        calls.append({"id": delta["id"], "type": "function", "function": {"name": "", "arguments": ""}})
-    function = calls[delta["index"]]["function"]
-    for key, value in (delta.get("function") or {}).items():
-        function[key] += value
+def _extend(call: JsonObject, delta: JsonObject) -> None:
+    call["id"] += delta.get("id") or ""
+    new, function = delta.get("function") or {}, call["function"]
+    for key in ("name", "arguments"):
+        function[key] = function.get(key, "") + (new.get(key) or "")
 
 
 def _joined(before: JsonObject | None, new: JsonObject | None) -> JsonObject | None:

@@ -37,6 +37,12 @@ class Derendering:
         """Output ids of all choices that count: those up to the end of each, not what a worker made beyond a stop string."""
         return sum(state.get("token_count", 0) for state in self._states.values())
 
+    @property
+    def reasoning_tokens(self) -> int | None:
+        """How many of them were reasoning; None where derender does not parse."""
+        parsed = [state for state in self._states.values() if "checkpoint" in state]
+        return sum(state.get("reasoning_tokens", 0) for state in parsed) if parsed else None
+
     def _body(self, event: OutputEvent, state: JsonObject | None) -> bytes:
         head: JsonObject = {"stream": True, "model": self._request.get("model")}
         if state is not None:

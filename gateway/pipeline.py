@@ -18,7 +18,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.upstreams import Upstream
 from protocol.errors import ErrorResponse, RelayedError, TandemError
 from protocol.sse import DONE, encode
-from protocol.usage import PromptTokensDetails, Usage
+from protocol.usage import CompletionTokensDetails, PromptTokensDetails, Usage
 
 JsonObject = dict[str, Any]
 
@@ -68,11 +68,10 @@ class Exchange:
         try:
             async with aclosing(self._chunks(requests)) as chunks:
                 async for chunk in chunks:
-                    if not self._peek.include_usage:
-                        if not chunk["choices"]:
-                            continue
-                    elif chunk["choices"]:
-                        chunk["usage"] = None
+                    if not any(map(_tells, chunk["choices"])) and not (self._peek.include_usage and "usage" in chunk):
+                        continue
+                    if self._peek.include_usage:
+                        chunk.setdefault("usage", None)
                     if not opened:
                         opened = True
                         self._services.metrics.first_token.observe(time.perf_counter() - self._started)
@@ -120,11 +119,14 @@ class Exchange:
                 last = chunk = {**chunk, "id": answer_id, "created": self._created}
                 yield chunk
         usage = Usage.of(sum(output.prompt_tokens for output in outputs), sum(output.output_tokens for output in outputs))
+        reasoning = [output.reasoning_tokens for output in outputs if output.reasoning_tokens is not None]
+        if reasoning:
+            usage.completion_tokens_details = CompletionTokensDetails(reasoning_tokens=sum(reasoning))
         details = [output.prompt_tokens_details for output in outputs if output.prompt_tokens_details is not None]
         if details and len(outputs) == 1:
             usage.prompt_tokens_details = details[0]
-        last.pop("timings", None)
-        yield {**last, "choices": [], "usage": usage.model_dump()}
+        once = ("timings", "prompt_token_ids")
+        yield {**{key: value for key, value in last.items() if key not in once}, "choices": [], "usage": usage.model_dump()}
 
 
 class _Output:
@@ -144,6 +146,10 @@ class _Output:
     @property
     def output_tokens(self) -> int:
         return self._derendering.output_tokens
+
+    @property
+    def reasoning_tokens(self) -> int | None:
+        return self._derendering.reasoning_tokens
 
     async def chunks(self) -> AsyncGenerator[JsonObject, None]:
         """Ends when every choice has: by the worker's word, or because derender found a stop string. Leaving this stops the
@@ -168,6 +174,11 @@ class _Output:
         usage = chunk.pop("usage", None)
         if usage and usage.get("prompt_tokens_details"):
             self.prompt_tokens_details = PromptTokensDetails.model_validate(usage["prompt_tokens_details"])
+
+
+def _tells(choice: JsonObject) -> bool:
+    """Whether a client would miss this choice of a chunk. Text that a parser or a stop string holds back leaves none behind."""
+    return any(value for key, value in choice.items() if key != "index")
 
 
 def error_event(error: TandemError) -> bytes:
