@@ -9,9 +9,11 @@ from pydantic import AfterValidator, Field, SecretStr
 
 from derender_service.derenderer import Derenderer
 from derender_service.metrics import DerenderMetrics
-from derender_service.parsers.parsing import parsing_for
+from derender_service.parsers.parsing import UnknownParser, parsing_for
+from derender_service.parsers.plugins import BrokenPlugin, Plugin, plugins
 from derender_service.routes import router
 from derender_service.signing import StateKeys, check_keys
+from model_profile.errors import ProfileError
 from model_profile.formats import Formats, detect
 from model_profile.profile import ModelProfile, load
 from service_kit.app import build_app
@@ -19,6 +21,9 @@ from service_kit.models import ServedModel, models_router
 from service_kit.settings import ModelSettings
 
 log = logging.getLogger("tandem.derender")
+
+REFUSALS = (ProfileError, UnknownParser, BrokenPlugin)
+"""What building the app raises when the settings cannot be served."""
 
 
 class DerenderSettings(ModelSettings):
@@ -40,7 +45,7 @@ class DerenderSettings(ModelSettings):
 
 
 def create_app(settings: DerenderSettings) -> FastAPI:
-    """Loads the model's text side and builds the app. Raises `ProfileError` when that fails."""
+    """Loads the model's text side and builds the app. Raises one of `REFUSALS` when that fails."""
     profile = load(settings.model, chat_template=settings.chat_template, max_model_len=settings.max_model_len)
     app = build_app(
         "derender", "Token ids to OpenAI answers: whole, or a chunk of a stream at a time.", settings, [router, models_router]
@@ -50,9 +55,8 @@ def create_app(settings: DerenderSettings) -> FastAPI:
 
 
 def install(app: FastAPI, profile: ModelProfile, settings: DerenderSettings) -> None:
-    """Puts into `app.state` what `routes.router` needs. Raises `ProfileError`, or `UnknownParser`."""
+    """Puts into `app.state` what `routes.router` needs. Raises one of `REFUSALS`."""
     formats = chosen(profile, settings.reasoning_parser, settings.tool_call_parser)
-    log.info("reasoning parser: %s, tool call parser: %s", formats.reasoning_parser or "none", formats.tool_call_parser or "none")
     app.state.served = ServedModel.of(
         settings.model,
         settings.served_model_name,
@@ -68,6 +72,7 @@ def install(app: FastAPI, profile: ModelProfile, settings: DerenderSettings) -> 
         auto_tool_choice=settings.enable_auto_tool_choice,
         older_reasoning_field=settings.reasoning_content,
     )
+    log.info("reasoning parser: %s, tool call parser: %s", formats.reasoning_parser or "none", formats.tool_call_parser or "none")
     app.state.state_keys = StateKeys.of(settings.state_key)
     app.state.derender_metrics = DerenderMetrics(app.state.metrics)
 
@@ -75,12 +80,13 @@ def install(app: FastAPI, profile: ModelProfile, settings: DerenderSettings) -> 
 def chosen(profile: ModelProfile, reasoning_parser: str | None, tool_call_parser: str | None) -> Formats:
     """The flags' formats; where a flag is not given, the one that the model shows."""
     seen = detect(profile.chat_template.text if profile.chat_template else None, profile.tokenizer)
-    harmony = "openai_gptoss" in (seen.reasoning_parser, reasoning_parser) or "openai" in (seen.tool_call_parser, tool_call_parser)
-    # Harmony is one format: a flag that names another for one half leaves nothing of it to detect for the other.
-    given = {reasoning_parser, tool_call_parser} - {None, "none", "openai", "openai_gptoss"}
-    told = Formats() if harmony and given else seen
+    given = {reasoning_parser, tool_call_parser} - {None, "", "none"}
+    harmony = bool({"openai_gptoss", "openai"} & {seen.reasoning_parser, seen.tool_call_parser, *given})
+    # Harmony is one format, and so is what a plug-in of code reads: where one half is given, the other cannot be another format's.
+    other = harmony and given - {"openai_gptoss", "openai"}
+    told = Formats() if other or any(isinstance(plugins().get(name or ""), Plugin) for name in given) else seen
     return Formats(_flag(reasoning_parser, told.reasoning_parser), _flag(tool_call_parser, told.tool_call_parser))
 
 
 def _flag(given: str | None, seen: str | None) -> str | None:
-    return seen if given is None else None if given == "none" else given
+    return (given or seen) if given != "none" else None

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from gateway.asked import CHAT, COMPLETION, Endpoint, Peek
+from gateway.models import listing
 from gateway.pipeline import Exchange, Services, error_event
 from protocol.chat import ChatCompletion, ChatCompletionRequest
 from protocol.completion import Completion, CompletionRequest
@@ -38,9 +39,9 @@ async def completion(request: Request) -> Response:
 
 @router.get("/v1/models", **documented(answers=(ModelList,), errors=(502,)))
 async def models(request: Request) -> Response:
-    """The models that are served."""
+    """The models that are served, as render tells; with `formats` as derender does."""
     services: Services = request.app.state.services
-    return json_response(await services.render.get("/v1/models"))
+    return json_response(await listing(services.render, services.derender))
 
 
 @router.post("/tokenize", **documented(TokenizeRequest, answers=(TokenizeResponse,), errors=_ERRORS))

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from service_kit import logs
 from service_kit.settings import ServiceSettings
 
 log = logging.getLogger("tandem.service")
@@ -119,7 +118,6 @@ def configured(app: FastAPI, settings: ServiceSettings) -> uvicorn.Config:
 
 def run(app: FastAPI, settings: ServiceSettings, sock: socket.socket) -> None:
     """Serves until SIGTERM or SIGINT (twice: at once)."""
-    logs.configure(settings.log_format, settings.log_level)
     server = Server(configured(app, settings), app, settings.drain_seconds)
     # uvicorn raises the signal that stopped it once more after a clean shutdown; for a service that is a normal end, exit code 0.
     for signum in (signal.SIGTERM, signal.SIGINT):

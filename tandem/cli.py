@@ -41,27 +41,26 @@ def render() -> Command:
 
 
 def derender() -> Command:
-    from derender_service.app import DerenderSettings, create_app
-    from model_profile.errors import ProfileError
+    from derender_service.app import REFUSALS, DerenderSettings, create_app
     from tandem.serve import serve
 
     @from_settings(DerenderSettings)
     def derender(settings: DerenderSettings) -> None:
         """Serve derender: token ids in, an OpenAI answer out. Needs no torch."""
-        serve(create_app, settings, refusals=(ProfileError,))
+        serve(create_app, settings, refusals=REFUSALS)
 
     return derender
 
 
 def text() -> Command:
-    from model_profile.errors import ProfileError
+    from derender_service.app import REFUSALS
     from tandem.serve import serve
     from tandem.text import TextSettings, create_app
 
     @from_settings(TextSettings)
     def text(settings: TextSettings) -> None:
         """Serve render and derender on one port, as vLLM's render server does."""
-        serve(create_app, settings, refusals=(ProfileError,))
+        serve(create_app, settings, refusals=REFUSALS)
 
     return text
 

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from fastapi import FastAPI
 
+from service_kit import logs
 from service_kit.lifecycle import listen, run
 from service_kit.scale import inherited_socket, supervise
 from service_kit.settings import ScalableSettings, ServiceSettings
@@ -24,6 +25,7 @@ def serve(create_app: Callable[[S], FastAPI], settings: S, *, refusals: tuple[ty
     sock = inherited or listen(settings)
     if inherited is None and isinstance(settings, ScalableSettings) and settings.workers > 1:
         sys.exit(supervise(sock, settings.workers))
+    logs.configure(settings.log_format, settings.log_level)
     try:
         app = create_app(settings)
     except refusals as error:

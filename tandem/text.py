@@ -23,7 +23,7 @@ class TextSettings(RenderSettings, DerenderSettings):
 
 
 def create_app(settings: TextSettings) -> FastAPI:
-    """Loads the model's text side once for both. Raises `ProfileError` when that fails."""
+    """Loads the model's text side once for both. Raises one of derender's `REFUSALS` when that fails."""
     profile = load(settings.model, chat_template=settings.chat_template, max_model_len=settings.max_model_len)
     routers = [render_routes.router, derender_routes.router, models_router]
     app = build_app("text", "OpenAI requests to token ids, and token ids to OpenAI answers.", settings, routers)

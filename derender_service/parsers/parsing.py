@@ -11,7 +11,7 @@ from derender_service.parsers.families import REASONING, TOOLS
 from derender_service.parsers.formats import ReasoningFormat, ToolFormat
 from derender_service.parsers.grammar import Choice, Grammar, compose
 from derender_service.parsers.harmony.grammar import harmony_grammar, harmony_opening
-from derender_service.parsers.harmony.header import header_reader
+from derender_service.parsers.harmony.header import Headers
 from derender_service.parsers.plugins import Plugin, plugins
 from derender_service.parsers.prompt_tail import opening
 from derender_service.parsers.state import State
@@ -80,8 +80,11 @@ def parsing_for(tokenizer: Tokenizer, reasoning_parser: str | None, tool_call_pa
             if {reasoning_parser, tool_call_parser} - {parser, None}:
                 raise UnknownParser(f"{parser} is a plug-in that reads whole outputs: it cannot be used beside another parser")
             return Plugged(name, tool_call_parser is not None, plugin)
-    reasoning = _format(reasoning_parser, {**REASONING, **_of_type(known, ReasoningFormat)}, "reasoning")
-    tools = _format(tool_call_parser, {**TOOLS, **_of_type(known, ToolFormat)}, "tool-call")
+    of_code = _of_type(known, Plugin)
+    reasoning = _format(
+        reasoning_parser, {**REASONING, **_of_type(known, ReasoningFormat)}, "reasoning", ["openai_gptoss", *of_code]
+    )
+    tools = _format(tool_call_parser, {**TOOLS, **_of_type(known, ToolFormat)}, "tool-call", ["openai", *of_code])
     added = {token.content: token_id for token_id, token in tokenizer.get_added_tokens_decoder().items()}
     return Declared(
         name,
@@ -96,16 +99,17 @@ def parsing_for(tokenizer: Tokenizer, reasoning_parser: str | None, tool_call_pa
 def _harmony(name: str, tokenizer: Tokenizer, reasoning_parser: str | None, tool_call_parser: str | None) -> Declared:
     if reasoning_parser not in ("openai_gptoss", None) or tool_call_parser not in ("openai", None):
         raise UnknownParser(f"{name}: harmony is one format, its parsers openai_gptoss and openai go with no others")
-    read_header = header_reader(tokenizer, harmony_encoding(tokenizer))
-    grammars: dict[Choice, Grammar] = {choice: harmony_grammar(tokenizer, read_header, choice) for choice in CHOICES}
-    return Declared(name, tool_call_parser is not None, False, grammars, None, (), harmony=True)
+    headers = Headers(tokenizer, harmony_encoding(tokenizer))
+    calls = tool_call_parser is not None
+    grammars = {choice: harmony_grammar(tokenizer, headers, choice if calls else "none") for choice in CHOICES}
+    return Declared(name, calls, False, grammars, None, (), harmony=True)
 
 
-def _format(name: str | None, known: Mapping[str, F], kind: str) -> F | None:
+def _format(name: str | None, known: Mapping[str, F], kind: str, apart: Collection[str]) -> F | None:
     if name is None:
         return None
     if name not in known:
-        raise UnknownParser(f"no {kind} parser is called {name!r}; there are {', '.join(sorted(known))}")
+        raise UnknownParser(f"no {kind} parser is called {name!r}; there are {', '.join(sorted({*known, *apart}))}, or none")
     return known[name]
 
 
