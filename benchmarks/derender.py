@@ -135,7 +135,7 @@ def batches(console: Console, profile: ModelProfile, derender: Connection) -> No
     ids, prompt = output(profile, 2000), profile.tokenizer.encode(PROMPT, add_special_tokens=False).ids
     first = body(ids[:1000], None, chat_request=REQUEST, prompt_token_ids=prompt)
     state = json.loads(derender.post(PATH, first)[1])["stream_state"]
-    item = {"endpoint": PATH, **json.loads(body(ids[1000:1001], state))}
+    item = json.loads(body(ids[1000:1001], state))
     for count in (1, 50, 500):
         data = json.dumps([item] * count).encode()
         median, _ = timed(derender, "/v1/derender/batch", data, 30)

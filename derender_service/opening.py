@@ -31,6 +31,7 @@ def context_of(derenderer: Derenderer, request: Request | None, prompt_tokens: i
         return_token_ids=bool(request.return_token_ids),
         tokens_as_ids=bool(request.return_tokens_as_token_ids),
         replay=replay,
+        completion=isinstance(request, CompletionRequest),
     )
     if derenderer.parsing is None or not isinstance(request, ChatCompletionRequest):
         return context

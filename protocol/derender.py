@@ -31,7 +31,8 @@ class DerenderContext(Closed):
     """What later chunks need of the request and the prompt, so that both travel once. Names and defaults are the request's own.
 
     `tool_name` is the function that `tool_choice` names. `single_call`: no parallel tool calls. `parameter_types`: a table of the
-    tools' parameters that are not plain strings, packed, for formats that write values as text. `replay`: the history is kept too.
+    tools' parameters that are not plain strings, packed, for formats that write values as text. `replay`: the history is kept
+    too. `completion`: the stream began with a completion request.
     """
 
     prompt_tokens: Terse[Natural] = 0
@@ -50,6 +51,7 @@ class DerenderContext(Closed):
     hide_reasoning: Terse[bool] = False
     parameter_types: Terse[Annotated[str, Field(max_length=MAX_TYPES)]] = ""
     replay: Terse[bool] = False
+    completion: Terse[bool] = False
 
 
 class DerenderStreamState(Closed):
