@@ -10,14 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from tokenizers import Tokenizer
 
 from derender_service.derenderer import Derenderer
-from derender_service.parsers import plugins
-from derender_service.parsers.events import Arguments, CallStart, Content, Event, Reasoning
-from derender_service.parsers.families.hermes import HERMES
-from derender_service.parsers.parsing import UnknownParser, parsing_for
-from derender_service.parsers.plugins import Plugin
 from derender_service.stream import derender_chat_chunk
 from protocol.derender import DerenderChatStreamRequest
 from protocol.errors import BadRequest, ProfileMismatch, TandemError
@@ -171,66 +165,6 @@ def test_replay_cannot_be_asked_for_midway() -> None:
     with pytest.raises(BadRequest) as caught:
         step(derenderer(*QWEN), next_body(half(derenderer(*QWEN)), replay=True))
     assert caught.value.param == "replay"
-
-
-class Shouting:
-    """A format no grammar says: what stands in capitals is reasoning, a line `!name` is a call. A chunk is read as one."""
-
-    def __init__(self, opening: dict[str, Any], tokenizer: Tokenizer) -> None:
-        self.left, self.names = opening["left"], opening["names"]
-
-    def parse_delta(self, text: str, token_ids: Sequence[int]) -> Sequence[Event]:
-        self.left -= len(token_ids)
-        if text.startswith("!") and text[1:] in self.names:
-            return [CallStart(text[1:]), Arguments("{}")]
-        return [Reasoning(text) if text.isupper() else Content(text)] if text else []
-
-    def finish(self) -> Sequence[Event]:
-        return [Content(f"({self.left} left)")]
-
-
-def begin(*, prompt_token_ids: Sequence[int] | None, chat_request: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
-    return {"left": 100 - len(prompt_token_ids or ()), "names": [tool["function"]["name"] for tool in chat_request["tools"]]}
-
-
-@pytest.fixture
-def plugged(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = {"shouting": Plugin(begin, Shouting), "hermes_too": HERMES}
-    monkeypatch.setattr("derender_service.parsers.parsing.plugins", lambda: known)
-
-
-@pytest.mark.usefixtures("plugged")
-def test_a_plug_in_is_replayed_over_its_chunks() -> None:
-    own = derenderer.__wrapped__("qwen3", None, "shouting")
-    parts = [encode("qwen3", text) for text in ("WHY", " so 日", "!f", "本")]
-    prompt = encode("qwen3", "Hi there")
-    split = [parts[0], parts[1][:-1], parts[1][-1:], *parts[2:]]
-    chunks, state = stream(own, [*(chunk_of(part) for part in split), chunk_of((), "stop")], chat_request(tools=TOOLS), prompt)
-    message = assembled(chunks)["message"]
-    used = 100 - len(prompt) - sum(map(len, parts))
-    assert message["reasoning"] == "WHY"
-    assert message["content"] == f" so 日本({used} left)"
-    assert [call["function"] for call in message["tool_calls"]] == [{"name": "f", "arguments": "{}"}]
-    assert state["output_chunk_lens"] == [len(part) for part in split if part]
-    batch = whole(own, parts[0], chat_request(tools=TOOLS), prompt)
-    assert batch["message"]["reasoning"] == "WHY"
-
-
-@pytest.mark.usefixtures("plugged")
-def test_a_plugged_format_joins_the_declared_ones() -> None:
-    own = derenderer.__wrapped__("qwen3", "qwen3", "hermes_too")
-    assert whole(own, encode("qwen3", TEXT), chat_request(tools=TOOLS))["message"]["tool_calls"]
-
-
-@pytest.mark.usefixtures("plugged")
-@pytest.mark.parametrize("names", [("qwen3", "shouting"), ("none_such", None), (None, "none_such"), ("openai_gptoss", "hermes")])
-def test_formats_that_do_not_go_together_are_refused(names: tuple[str | None, str | None]) -> None:
-    with pytest.raises(UnknownParser):
-        parsing_for(profile("qwen3").tokenizer, *names)
-
-
-def test_entry_points_are_looked_for_once() -> None:
-    assert plugins.plugins() is plugins.plugins()
 
 
 def test_bodies_are_json_all_the_way() -> None:
