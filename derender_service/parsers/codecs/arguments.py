@@ -8,6 +8,10 @@ from derender_service.parsers.codecs.json_value import JsonValue
 from derender_service.parsers.codecs.saved import Saved
 
 
+_MAX_LEAD = 64
+"""White space that may stand before the object in a string."""
+
+
 @dataclass
 class JsonArguments(Saved):
     """A JSON value as arguments text, never re-serialised.
@@ -29,6 +33,8 @@ class JsonArguments(Saved):
     def cut(self) -> str:
         """What is still due where the output ends within the value: as it stands."""
         waiting = "" if self.form == "decoded" else self.seen
+        if waiting == "null":
+            return "{}"
         return waiting if waiting not in ("", '"') else ""
 
     def _show(self, text: str) -> str:
@@ -38,13 +44,15 @@ class JsonArguments(Saved):
             return self._decode(text)
         self.seen = (self.seen + text).lstrip()
         if self.seen.startswith('"'):
-            inner = unescaped(self.seen[1:].removesuffix('"') if self.value.done else self.seen[1:])[0].lstrip()
-            if inner.startswith("{"):
+            inner = unescaped(self.seen[1:].removesuffix('"') if self.value.done else self.seen[1:])[0]
+            bare = inner.lstrip()
+            waits = len(inner) - len(bare) <= _MAX_LEAD
+            if waits and bare.startswith("{"):
                 self.form, seen, self.seen = "decoded", self.seen[1:], ""
                 return self._decode(seen)
-            nothing = not inner
+            nothing = waits and not bare
         else:
-            nothing = "null".startswith(self.seen)
+            nothing = self.seen == "null" if self.value.done else "null".startswith(self.seen)
         if nothing and not self.value.done:
             return ""
         self.form, seen, self.seen = "raw", self.seen, ""

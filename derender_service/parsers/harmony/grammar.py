@@ -1,125 +1,179 @@
 """Harmony as a grammar: headers lead to bodies, which are reasoning, content, or the arguments of a call."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tokenizers import Tokenizer
 
 from derender_service.detokenizer import Detokenizer
 from derender_service.parsers.driver import read
-from derender_service.parsers.events import CallStart
+from derender_service.parsers.events import Arguments, CallStart
 from derender_service.parsers.grammar import Choice, Grammar
-from derender_service.parsers.harmony.header import MAX_HEADER, ReadHeader
+from derender_service.parsers.harmony.header import CHANNEL, CONSTRAIN, MESSAGE, START, Ended, Header, Headers
 from derender_service.parsers.markers import Marker, Step
-from derender_service.parsers.names import is_name
 from derender_service.parsers.pieces import Mark, pieces
-from derender_service.parsers.regions import Body, Channel, Gap, Region
-from derender_service.parsers.run import CONTENT, REASONING, REFUSED, Run
+from derender_service.parsers.regions import Body, Channel, Region
+from derender_service.parsers.run import CONTENT, REASONING, Run
 from derender_service.parsers.state import State
-from derender_service.window import START
+from derender_service.window import START as EMPTY
 from model_profile.harmony_vocabulary import MARKERS
 
-_START, _CHANNEL, _MESSAGE, _CONSTRAIN = (Marker(f"<|{name}|>") for name in ("start", "channel", "message", "constrain"))
-_ENDS = tuple(Marker(f"<|{name}|>") for name in ("end", "return", "call"))
-_NEXT = (
-    *(Step(end, "between") for end in _ENDS),
-    Step(_START, "header"),
-    Step(_CHANNEL, "header", keep=True),
-    *(Step(marker, "between") for marker in (_MESSAGE, _CONSTRAIN)),
-)
-"""After a body, a second end and stray markers say nothing; a message may begin without its `<|start|>`."""
+MAX_IDS, MAX_BYTES = 160, 320
+"""Of a header, so that a state has room for it. What is longer is none: a function's name has 256 characters at most."""
+
+_HEADER, _CALL, _REST = "header", "call", "rest"
+_CALL_END = "<|call|>"
+_ENDS = ("<|end|>", "<|return|>", _CALL_END)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeaderRegion(Region):
-    """Collects the header's ids up to `<|message|>`, then goes on in the region that they name.
+    """From the end of one body to the next: collects ids and text up to `<|message|>`, then goes on in the body that they name.
 
-    A header that never gets there is no header: its text is content, unless it says no more than a role or a channel does.
+    Headers that begin without `<|start|>`, and words where a header is due, come here as well. What turns out to be no header word
+    is text of the message: reasoning if the header names that channel, else content.
     """
 
     plain: bool = True
-    read: ReadHeader
-    assistant: tuple[int, ...]
-    tokenizer: Tokenizer
-    calling: bool = True
+    headers: Headers
+    calling: bool
+    """Whether calls are looked for; if not, their bodies are content."""
 
     by_id: ClassVar[bool] = True
 
     def entered(self, run: Run) -> None:
-        run.state.header = ()
+        run.state.header, run.state.word = (), ""
 
     def take(self, run: Run, text: str, at: int) -> int:
-        run.state.header += tuple(run.ids)
-        if len(run.state.header) > MAX_HEADER:
-            self._abandon(run, "between")
+        # Ids that the tokenizer does not know have no text, and the library would not know them either.
+        run.state.header += tuple(token_id for token_id in run.ids if self.headers.knows(token_id))
+        run.state.word += text
+        self._bound(run)
         return len(text)
 
     def mark(self, run: Run, mark: Mark) -> bool:
         state = run.state
-        if mark.text == _MESSAGE.text:
+        if mark.text == MESSAGE:
             self._begin(run)
-        elif mark.text in (_CHANNEL.text, _CONSTRAIN.text):
-            state.header = (*(state.header or self.assistant), mark.id)
-        elif mark.text == _START.text:
-            self._abandon(run, "header")
-        else:
-            self._abandon(run, "between")
+        elif mark.text == START:
+            self._end(run, "marker")
+            state.header = (mark.id,)
+        elif mark.text in _ENDS:
+            self._end(run, "marker", called=mark.text == _CALL_END)
+        elif mark.text in (CHANNEL, CONSTRAIN):
+            state.header = (*state.header, mark.id)
+            self._bound(run)
         return True
 
     def literal(self, run: Run, text: str) -> None:
         pass
 
     def finish(self, run: Run) -> None:
-        self._abandon(run, "between")
+        self._end(run, "output")
 
     def _begin(self, run: Run) -> None:
-        header = self.read(run.state.header or self.assistant)
-        run.state.header = ()
-        if header.function is not None and self.calling and is_name(header.function):
+        header = self.headers.read(run.state.header, "message")
+        self._say(run, header)
+        if header.function is not None and self.calling:
             run.emit(CallStart(header.function))
-            run.enter("call")
-        elif header.channel == "analysis" or header.tool:
-            run.enter(REASONING)
-        else:
-            run.enter(CONTENT)
+            run.enter(_CALL)
 
-    def _abandon(self, run: Run, to: str) -> None:
-        ids, run.state.header = run.state.header, ()
-        header, text = self.read(ids) if ids else None, self.tokenizer.decode(ids, skip_special_tokens=True)
-        said = text.removeprefix("assistant").removeprefix((header.channel if header else None) or "").strip()
-        run.enter(CONTENT)
-        if said:
-            run.say(text.removeprefix("assistant"))
-        run.enter(to)
+    def _end(self, run: Run, ended: Ended, *, called: bool = False) -> None:
+        """The header ends without a body. It is a call all the same if the model ended it so, or was cut off after the name."""
+        header = self.headers.read(run.state.header, ended) if run.state.header else Header()
+        self._say(run, header)
+        if header.function is not None and self.calling and (called or ended == "output"):
+            run.emit(CallStart(header.function))
+            run.enter(_CALL)
+        if ended != "output":
+            run.enter(_HEADER)
+
+    def _bound(self, run: Run) -> None:
+        """Too long for a header: the model went on without `<|message|>`."""
+        state = run.state
+        if len(state.header) > MAX_IDS or len(state.word.encode()) > MAX_BYTES:
+            channel, length = self.headers.lead(state.header)
+            self._say(run, Header(channel, stray=state.word[length:]))
+
+    def _say(self, run: Run, header: Header) -> None:
+        run.state.header, run.state.word = (), ""
+        thinking = header.function is None and (header.channel == "analysis" or header.tool)
+        run.enter(REASONING if thinking else CONTENT)
+        run.say(header.stray)
 
 
-def harmony_grammar(tokenizer: Tokenizer, read_header: ReadHeader, choice: Choice) -> Grammar:
+@dataclass(frozen=True, kw_only=True)
+class CallBody(Body):
+    """The arguments of a call, up to an end marker. Within a JSON string any other marker is data."""
+
+    always: bool = True
+    then: str = _REST
+
+    def mark(self, run: Run, mark: Mark) -> bool:
+        if mark.text not in _ENDS:
+            if run.reader.quoted:
+                self.literal(run, mark.text)
+                return True
+            if self.exits.by_token[mark.text].stray:
+                return True
+        return super().mark(run, mark)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestOfBody(Region):
+    """After the JSON value of a call's arguments: the body goes on up to its end marker, so the arguments are no JSON after all."""
+
+    inside: bool = True
+
+    def take(self, run: Run, text: str, at: int) -> int:
+        self.literal(run, text[at:])
+        return len(text)
+
+    def literal(self, run: Run, text: str) -> None:
+        if text:
+            run.emit(Arguments(text))
+
+
+def harmony_grammar(tokenizer: Tokenizer, headers: Headers, choice: Choice) -> Grammar:
     """With choice `none` the body of a call is content."""
-    assistant = tuple(tokenizer.encode("assistant", add_special_tokens=False).ids)
-    header = HeaderRegion(name="header", read=read_header, assistant=assistant, tokenizer=tokenizer, calling=choice != "none")
-    ending = (*(step for step in _NEXT if step.to == "header" or step.marker in _ENDS),)
-    regions: tuple[Region, ...] = (
-        header,
-        Channel(name=REASONING, steps=ending, thinking=True),
-        Channel(name=CONTENT, steps=ending),
-        Channel(name=REFUSED, steps=_NEXT),
-        Body(name="call", steps=ending, then="between", always=True),
-        Gap(name="between", steps=_NEXT, plain=True),
-    )
-    marks = {token_id: marker for marker in MARKERS if (token_id := tokenizer.token_to_id(marker)) is not None}
+    special = {token_id: token.content for token_id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    known = {token_id: marker for marker in MARKERS if (token_id := tokenizer.token_to_id(marker)) is not None}
+    # No special token is text here, also where a request wants to see them: those without a meaning are dropped.
+    marks = {**special, **known}
+    ends = tuple(Step(Marker(end), _HEADER) for end in _ENDS)
+    onwards = (*ends, *(Step(Marker(mark), _HEADER, keep=True) for mark in (START, CHANNEL)))
+    strays = tuple(text for text in marks.values() if text not in (*_ENDS, START, CHANNEL))
     tokens = frozenset(marks.values())
-    closing = frozenset(token_id for token_id, marker in marks.items() if any(marker == end.text for end in _ENDS))
+
+    def steps(region: str) -> tuple[Step, ...]:
+        return (*onwards, *(Step(Marker(text), region, stray=True) for text in strays))
+
+    regions: tuple[Region, ...] = (
+        HeaderRegion(name=_HEADER, headers=headers, calling=choice != "none"),
+        Channel(name=REASONING, steps=steps(REASONING), thinking=True),
+        Channel(name=CONTENT, steps=steps(CONTENT)),
+        CallBody(name=_CALL, steps=steps(_CALL)),
+        RestOfBody(name=_REST, steps=steps(_REST)),
+    )
+    closing = frozenset(token_id for token_id, text in marks.items() if text in _ENDS)
     return Grammar({region.name: region.bound(tokens) for region in regions}, marks, tokens, closing=closing)
 
 
 def harmony_opening(grammar: Grammar, detokenizer: Detokenizer, prompt_token_ids: Sequence[int] | None) -> State:
-    """The state after the prompt's last `<|start|>`: its header, or the body that the output continues."""
-    start = next(token_id for token_id, text in grammar.marks.items() if text == _START.text)
-    state = State("header")
+    """The state after the prompt's last message: in its header, or in the body that the output continues.
+
+    A prompt that is not known, or has no message, is taken to end as all do that ask for an answer. The arguments of a call that
+    the prompt began are content: the call itself is not the output's.
+    """
+    header = grammar.regions[_HEADER]
+    assert isinstance(header, HeaderRegion)
+    start = header.headers.opening[0]
     ids = prompt_token_ids or ()
     place = next((place for place in range(len(ids) - 1, -1, -1) if ids[place] == start), None)
-    if place is None:
-        return state
-    told, _ = pieces(detokenizer, grammar.marks, START, ids[place + 1 :], keep_special=False, join_added=False)
-    return replace(read(grammar, state, told, last=False, types={}).state, calls=0, open=False)
+    tail = ids[place:] if place is not None else header.headers.opening
+    told, _ = pieces(detokenizer, grammar.marks, EMPTY, tail, keep_special=False, join_added=False)
+    state = read(grammar, State(_HEADER), told, last=False, types={}).state
+    if state.region == _HEADER:
+        return State(_HEADER, header=state.header, word=state.word)
+    return State(REASONING if state.region == REASONING else CONTENT)
