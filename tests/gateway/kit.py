@@ -28,14 +28,14 @@ from protocol.usage import Usage
 from render_service.app import RenderSettings
 from render_service.app import create_app as render_app
 from tests.live import serving
-from tests.tokenizers import profile
+from tests.tokenizers import MAX_MODEL_LEN, folder, profile
 
 JsonObject = dict[str, Any]
 MODEL = "smollm2"
 
 
-def ids_of(text: str) -> list[int]:
-    return profile(MODEL).tokenizer.encode(text, add_special_tokens=False).ids
+def ids_of(text: str, model: str = MODEL) -> list[int]:
+    return profile(model).tokenizer.encode(text, add_special_tokens=False).ids
 
 
 class Cut(Exception):
@@ -98,11 +98,11 @@ def failure(request: JsonObject, message: str, code: int = 500) -> bytes:
     return encode_event(ErrorEvent(request_id=request["request_id"], error=ErrorInfo(message=message, type="X", code=code)))
 
 
-def saying(text: str, *, break_after: int | None = None) -> Callable[[JsonObject], AsyncIterator[bytes]]:
+def saying(text: str, *, break_after: int | None = None, model: str = MODEL) -> Callable[[JsonObject], AsyncIterator[bytes]]:
     """A worker's play: the text's ids one by one, on from `output_token_ids`, broken off after so many if told."""
 
     async def play(request: JsonObject) -> AsyncIterator[bytes]:
-        output = ids_of(text)
+        output = ids_of(text, model)
         for position in range(len(request.get("output_token_ids") or []), len(output)):
             if position == break_after:
                 raise Cut
@@ -119,17 +119,24 @@ atexit.register(_standing.close)
 
 
 @cache
-def standing() -> tuple[str, list[str]]:
+def standing(model: str = MODEL) -> tuple[str, list[str]]:
     """The addresses of a render service and of two derender replicas, which serve all tests: they keep nothing."""
-    render = _standing.enter_context(serving(render_app(RenderSettings(model=MODEL))))
-    derenders = [_standing.enter_context(serving(derender_app(DerenderSettings(model=MODEL)))) for _ in range(2)]
+    render = _standing.enter_context(serving(render_app(RenderSettings(**served(model)))))
+    derenders = [_standing.enter_context(serving(derender_app(DerenderSettings(**served(model))))) for _ in range(2)]
     return render, derenders
 
 
+def served(model: str) -> JsonObject:
+    """Settings of a text service of one of the tests' tokenizers, under its short name."""
+    if model == MODEL:
+        return {"model": MODEL}
+    return {"model": str(folder(model)), "served_model_name": model, "max_model_len": MAX_MODEL_LEN}
+
+
 @contextmanager
-def pipeline(*workers: Scripted | FastAPI, derenders: int = 1, **changes: Any) -> Iterator[httpx.Client]:
+def pipeline(*workers: Scripted | FastAPI, model: str = MODEL, derenders: int = 1, **changes: Any) -> Iterator[httpx.Client]:
     """A client of a gateway over real services and the given workers."""
-    render, replicas = standing()
+    render, replicas = standing(model)
     with ExitStack() as stack:
         apps = [worker.app() if isinstance(worker, Scripted) else worker for worker in workers]
         addresses = [stack.enter_context(serving(app)) for app in apps]
@@ -138,12 +145,14 @@ def pipeline(*workers: Scripted | FastAPI, derenders: int = 1, **changes: Any) -
         yield stack.enter_context(httpx.Client(base_url=url, timeout=30))
 
 
-def replay_worker(tmp_path: Path, *lines: JsonObject, **changes: Any) -> FastAPI:
+def replay_worker(tmp_path: Path, *lines: JsonObject, model: str = MODEL, **changes: Any) -> FastAPI:
     """Tandem's own worker, playing back."""
     script = tmp_path / "script.jsonl"
     script.write_text("\n".join(json.dumps(line) for line in lines))
-    settings = {"engine": "replay", "replay_script": script if lines else None, "replay_vocab_size": profile(MODEL).vocab_size}
-    return worker_app(WorkerSettings(model=MODEL, **{**settings, **changes}))
+    own = profile(model)
+    settings: JsonObject = {"replay_vocab_size": own.vocab_size, "replay_eos_token_id": own.eos_token_ids[0], "max_model_len": 8192}
+    settings |= {"engine": "replay", "replay_script": script if lines else None}
+    return worker_app(WorkerSettings(model=model, **{**settings, **changes}))
 
 
 def chat(**changes: Any) -> JsonObject:

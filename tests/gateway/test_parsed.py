@@ -55,7 +55,7 @@ def requests(draw: st.DrawFn, case: JsonObject) -> JsonObject:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, **fields: Any) -> tuple[Inside, JsonObject]:
+def worlds(draw: st.DrawFn, /, **fields: Any) -> tuple[Inside, JsonObject]:
     case = draw(st.sampled_from(CASES))
     sizes = draw(st.lists(st.integers(1, 9), min_size=1, max_size=5))
     return of_case(case, sizes, draw(st.integers(1, 3)), **fields), draw(requests(case))
