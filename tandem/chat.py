@@ -4,7 +4,7 @@ import signal
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import httpx
 from pydantic import Field, SecretStr, ValidationError
@@ -18,8 +18,9 @@ from protocol.sse import DONE, SSEDecoder, SSEError
 
 T = TypeVar("T", bound=Wire)
 Message = dict[str, str]
-Pieces = Generator[tuple[str, str], None, None]
-"""(reasoning, content), as they come."""
+Kind = Literal["reasoning", "content", "call", "arguments"]
+Pieces = Generator[tuple[Kind, str], None, None]
+"""Parts of an answer as they come. A `call` is the name of a function, `arguments` go on with it."""
 
 LEAVE = frozenset({"/exit", "/quit"})
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
@@ -60,7 +61,7 @@ def chat(settings: ChatSettings) -> int:
         for line in _lines(watched):
             turn = [*messages, {"role": "user", "content": line}]
             try:
-                answer = _show(_stream(client, {**request, "messages": turn}), dim_reasoning=sys.stdout.isatty())
+                answer = _show(_stream(client, {**request, "messages": turn}), dim=sys.stdout.isatty())
             except ChatError as error:
                 print(f"tandem: {error}", file=sys.stderr)
                 failed = True
@@ -88,11 +89,12 @@ def _lines(watched: bool) -> Iterator[str]:
             yield line
 
 
-def _show(pieces: Pieces, *, dim_reasoning: bool) -> str:
-    """Prints an answer as it comes, and returns its content. Ctrl-C keeps what has come and closes the stream, which ends the
-    generation."""
+def _show(pieces: Pieces, *, dim: bool) -> str:
+    """Prints an answer as it comes, a line for each kind of part and for each call, and returns its content; all but that is `dim`.
+    Ctrl-C keeps what has come and closes the stream, which ends the generation."""
     content: list[str] = []
-    thinking = stopped = False
+    shown: Kind | None = None
+    stopped = False
 
     def stop(signum: int, frame: object) -> None:
         # Raised at once, which ends a read that waits; and noted, since an exception is lost where it strikes a finalizer.
@@ -107,23 +109,21 @@ def _show(pieces: Pieces, *, dim_reasoning: bool) -> str:
     before = signal.signal(signal.SIGINT, stop)
     try:
         with closing(pieces):
-            for reasoning, text in pieces:
+            for kind, text in pieces:
                 if stopped:
                     raise KeyboardInterrupt
-                if reasoning:
-                    write(reasoning if thinking or not dim_reasoning else _DIM + reasoning)
-                    thinking = True
-                if text:
-                    if thinking:
-                        write((_PLAIN if dim_reasoning else "") + "\n")
-                        thinking = False
+                if kind == "call" or kind not in (shown, "arguments"):
+                    write((_PLAIN if dim else "") + "\n" if shown else "")
+                    write(_DIM if dim and kind != "content" else "")
+                    shown = kind
+                if kind == "content":
                     content.append(text)
-                    write(text)
+                write(f"-> {text} " if kind == "call" else text)
     except KeyboardInterrupt:
         write(" [stopped]")
     finally:
         signal.signal(signal.SIGINT, before)
-        write((_PLAIN if thinking and dim_reasoning else "") + "\n")
+        write((_PLAIN if dim and shown else "") + "\n")
     return "".join(content)
 
 
@@ -153,8 +153,16 @@ def _pieces(payload: str) -> Pieces:
     chunk = _read(ChatCompletionChunk, payload)
     if chunk is None:
         raise ChatError(f"the server sent what is no chat completion chunk: {payload[:200]}")
-    for choice in chunk.choices:
-        yield choice.delta.reasoning or "", choice.delta.content or ""
+    for delta in (choice.delta for choice in chunk.choices):
+        if reasoning := delta.reasoning or delta.reasoning_content:
+            yield "reasoning", reasoning
+        if delta.content:
+            yield "content", delta.content
+        for function in (call.function for call in delta.tool_calls or () if call.function):
+            if function.name:
+                yield "call", function.name
+            if function.arguments:
+                yield "arguments", function.arguments
 
 
 def _first_model(client: httpx.Client) -> str:

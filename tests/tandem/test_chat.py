@@ -19,6 +19,7 @@ from protocol.chat import ChatChunkChoice, ChatCompletionChunk, Delta
 from protocol.errors import BadRequest, ErrorResponse, UpstreamError
 from protocol.models import ModelCard, ModelList
 from protocol.sse import DONE, KEEP_ALIVE, encode
+from protocol.tools import FunctionCallDelta, ToolCallDelta
 from tests.tandem.servers import answering, free_port
 
 COMMAND = [sys.executable, "-m", "tandem", "chat"]
@@ -47,6 +48,13 @@ class Echo(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(KEEP_ALIVE)
         self._send(Delta(role="assistant", reasoning="hm. " if said == "think" else None))
+        if said == "call":
+            for number, name in enumerate(("f", "g")):
+                function = FunctionCallDelta(name=name, arguments='{"x":')
+                self._send(Delta(tool_calls=[ToolCallDelta(index=number, id=name, type="function", function=function)]))
+                self._send(Delta(tool_calls=[ToolCallDelta(index=number, function=FunctionCallDelta(arguments=" 1}"))]))
+            self.wfile.write(encode(DONE))
+            return
         if said == "endless":
             self._endless()
             return
@@ -122,6 +130,22 @@ def test_reasoning_is_shown_but_not_sent_back(echo: tuple[str, type[Echo]]) -> N
     done = piped(url, "think\nnext\n")
     assert done.stdout == "hm. \nheard think é \nheard next é \n"
     assert handler.asked[1]["messages"][1]["content"] == "heard think é "
+
+
+def test_calls_are_lines_of_their_own(echo: tuple[str, type[Echo]]) -> None:
+    done = piped(echo[0], "call\nnext\n")
+    assert done.stdout == '-> f {"x": 1}\n-> g {"x": 1}\nheard next é \n'
+    assert done.returncode == 0
+
+
+def test_at_a_terminal_what_is_no_answer_is_dim(echo: tuple[str, type[Echo]]) -> None:
+    with Terminal(*COMMAND, "--url", echo[0]) as terminal:
+        terminal.until("> ")
+        terminal.type("think\n")
+        terminal.until("\x1b[2mhm. \x1b[0m\r\nheard think")
+        terminal.until("> ")
+        terminal.type(CTRL_D)
+        assert terminal.exit_code() == 0
 
 
 @pytest.mark.parametrize(
