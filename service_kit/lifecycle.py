@@ -119,9 +119,14 @@ def configured(app: FastAPI, settings: ServiceSettings) -> uvicorn.Config:
 def run(app: FastAPI, settings: ServiceSettings, sock: socket.socket) -> None:
     """Serves until SIGTERM or SIGINT (twice: at once)."""
     server = Server(configured(app, settings), app, settings.drain_seconds)
-    # uvicorn raises the signal that stopped it once more after a clean shutdown; for a service that is a normal end, exit code 0.
+
+    def stop(signum: int, frame: object) -> None:
+        server.should_exit = True
+
+    # For a signal that comes before uvicorn listens to signals. It also raises the one that stopped it once more after a clean
+    # shutdown: for a service that is a normal end, exit code 0.
     for signum in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signum, lambda *_: None)
+        signal.signal(signum, stop)
     server.run(sockets=[sock])
     if not server.started:
         sys.exit(3)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from tokenizers import Tokenizer
 
 from derender_service.app import DerenderSettings, chosen, create_app
 from derender_service.parsers import plugins
@@ -22,11 +23,15 @@ QWEN: Names = ("qwen3", "hermes")
 HARMONY: Names = ("openai_gptoss", "openai")
 
 
+def no_parser(opening: plugins.JsonObject, tokenizer: Tokenizer) -> plugins.DeltaParser:
+    raise AssertionError("no output is read here")
+
+
 @pytest.fixture
 def with_plugins() -> Iterator[None]:
     """`code` is a plug-in of code, `declared` one that declares a format."""
     known = plugins.plugins()
-    known |= {"code": plugins.Plugin(begin=lambda **_: {}, resume=lambda opening, tokenizer: None), "declared": HERMES}
+    known |= {"code": plugins.Plugin(begin=lambda **_: {}, resume=no_parser), "declared": HERMES}
     yield
     for name in ("code", "declared"):
         del known[name]

@@ -1,5 +1,6 @@
 """The command line as a whole: what it offers, what it does not load, and how it refuses."""
 
+import json
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from tandem.cli import COMMANDS, build
 from tests.deploy.files import clean_environment
 from tests.tandem.servers import free_port
+from tests.tokenizers import folder
 
 SERVICES = ["render", "derender", "text", "generate", "gateway"]
 MODEL_LOADERS = ["render", "derender", "text", "generate", "prepare"]
@@ -65,7 +67,7 @@ def test_flags_of_every_service(name: str) -> None:
 
 def test_up_has_every_services_flags_but_those_it_decides() -> None:
     text = help_of("up")
-    for flag in ("--model", "--max-model-len", "--device", "--chat-template", "--derender-port"):
+    for flag in ("--model", "--max-model-len", "--device", "--reasoning-parser", "--tool-call-parser", "--derender-port"):
         assert f" {flag} " in text
     for flag in ("--port", "--workers", "--worker-url"):
         assert f" {flag} " not in text
@@ -90,6 +92,51 @@ def test_a_model_that_is_not_there_is_one_line(name: str, tmp_path: Path) -> Non
     (line,) = done.stderr.splitlines()
     assert line.startswith("tandem: ")
     assert "nothing" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "right"),
+    [
+        ("derender", ("--tool-call-parser", "nope"), ("'nope'", "hermes", "openai", "none")),
+        pytest.param("text", ("--reasoning-parser", "nope"), ("'nope'", "qwen3", "none"), marks=pytest.mark.slow),
+        pytest.param("derender", ("--reasoning-parser", "openai_gptoss"), ("harmony",), marks=pytest.mark.slow),
+        pytest.param(
+            "text", ("--reasoning-parser", "qwen3", "--tool-call-parser", "openai"), ("qwen3+openai",), marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_a_parser_that_cannot_be_is_one_line(name: str, flags: tuple[str, ...], right: tuple[str, ...]) -> None:
+    done = tandem(name, "--port", str(free_port()), *flags)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("tandem: ")
+    assert all(word in line for word in right)
+
+
+@pytest.mark.parametrize("log_format", ["json", pytest.param("console", marks=pytest.mark.slow)])
+def test_the_formats_are_logged_at_start(log_format: str) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "tandem",
+        "derender",
+        "--port",
+        "0",
+        "--log-format",
+        log_format,
+        "--model",
+        str(folder("qwen3")),
+    ]
+    environment = clean_environment(TANDEM_MAX_MODEL_LEN="4096", TANDEM_TOOL_CALL_PARSER="", TANDEM_REASONING_PARSER="none")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline().strip()
+        process.terminate()
+    if log_format == "json":
+        record = json.loads(line)
+        assert (record["level"], record["logger"]) == ("info", "tandem.derender")
+        line = record["message"]
+    assert line.endswith("reasoning parser: none, tool call parser: hermes")
 
 
 def test_bad_values_name_the_flag_or_the_variable() -> None:
