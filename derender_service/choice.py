@@ -64,7 +64,7 @@ def advance(
     due = [i for i in state.logprob_context_token_ids[-1:] if i in stops] if waits else []
     unread = [*due, *ids]
     silent = (last or waits) and _silent(unread, choice, stops, begun.closing, context)
-    readable = unread[:-1] if silent else unread
+    readable = [*(unread[:-1] if silent else unread), *(_stopped_by(choice, eos_token_ids, begun.closing) if last else ())]
     reader = _Reader(begun.source, context, last)
     before = _Position(begun.place, Held(state.held_text, state.held_reasoning), state.token_count - len(due))
     read = reader.read(before, readable)
@@ -131,6 +131,14 @@ def _silent(ids: Sequence[int], choice: Choice, stops: frozenset[int], closing: 
     if choice.finish_reason is None:
         return last in stops
     return choice.finish_reason is FinishReason.STOP and (last in stops if reason is None else last == reason)
+
+
+def _stopped_by(choice: Choice, eos_token_ids: tuple[int, ...], closing: frozenset[int]) -> list[int]:
+    """The marker that ended the choice, to be read again: some workers leave it out of the ids, and a second end says nothing."""
+    if choice.finish_reason is not FinishReason.STOP:
+        return []
+    reasons = eos_token_ids[:1] if choice.stop_reason is None else (choice.stop_reason,)
+    return [reason for reason in reasons if isinstance(reason, int) and reason in closing]
 
 
 @dataclass(frozen=True)

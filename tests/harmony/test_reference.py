@@ -73,10 +73,9 @@ def message(draw: st.DrawFn) -> list[int]:
 
 @st.composite
 def turn(draw: st.DrawFn) -> list[int]:
-    messages = draw(st.lists(message(), min_size=1, max_size=4))
-    return [
-        token_id for place, ids in enumerate(messages) for token_id in (ids if not place else [*ids_of("<|start|>assistant"), *ids])
-    ]
+    """The messages of an answer; the prompt has begun the first."""
+    first, *others = draw(st.lists(message(), min_size=1, max_size=4))
+    return [*first, *(token_id for ids in others for token_id in (*ids_of("<|start|>assistant"), *ids))]
 
 
 def reference(ids: list[int]) -> Answer:

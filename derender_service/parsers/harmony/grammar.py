@@ -90,9 +90,10 @@ class HeaderRegion(Region):
             run.enter(_HEADER)
 
     def _bound(self, run: Run) -> None:
-        """Too long for a header: the model went on without `<|message|>`."""
+        """Words that no header has, or too many of them: the model speaks without one, or without its `<|message|>`."""
         state = run.state
-        if len(state.header) > MAX_IDS or len(state.word.encode()) > MAX_BYTES:
+        bounded = len(state.header) <= MAX_IDS and len(state.word.encode()) <= MAX_BYTES
+        if not (bounded and self.headers.is_open(state.header, state.word)):
             channel, length = self.headers.lead(state.header)
             self._say(run, Header(channel, stray=state.word[length:]))
 

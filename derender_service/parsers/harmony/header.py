@@ -28,12 +28,15 @@ _NO_TOOLS = ("assistant", "user", "all", "functions")
 _ROLES = ("assistant", "user", "system", "developer", "tool")
 _TYPES = ("json", "code")
 
+_KNOWN = (*_ROLES, *CHANNELS, *_TYPES, "to=")
+
+_NAME = re.compile(r"[\w.]+")
 # The prompt's `assistant` stands before the output's first words without a space.
 _ROLE = re.compile(r"assistant|(?:user|system|developer|tool)(?![\w.])|[\w.]+(?=\s+to=assistant\b)")
 _CHANNEL = re.compile(rf"\s*({'|'.join(CHANNELS)})\b")
-_TO = re.compile(rf"(?:\s+(?:{'|'.join(_TYPES)}))?\s*\bto=(\S*)(?:\s+\w+\b)?")
+_TO = re.compile(rf"(?:\s+(?:{'|'.join(_TYPES)}))?\s*\bto=(\S*)(?:\s+\w+\s*\Z)?")
 _TYPE = re.compile(rf"\s*(?:{'|'.join(_TYPES)})\b")
-_CONSTRAINED = re.compile(r"\s*\w+")
+_CONSTRAINED = re.compile(r"\s*\w+\s*(?:\Z|(?=\bto=))")
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,18 @@ class Headers:
         self.opening = (self._start, *self._words["assistant"])
         """The header that a prompt leaves open for its answer."""
         self.read = lru_cache(maxsize=4096)(self._read)
+
+    def is_open(self, ids: Sequence[int], text: str) -> bool:
+        """Whether the header may go on so. `text` is what it says; more of it cannot make up for a word that no header has."""
+        if any(mark in (CHANNEL, CONSTRAIN) for token_id in ids if (mark := self._marks.get(token_id))):
+            return True
+        begun, before = ids[:1] == (self._start,), ""
+        for place, word in enumerate(text.split()):
+            name = (begun and not place and _NAME.fullmatch(word)) or before.startswith("to=")
+            if not (name or word.startswith("to=") or any(known.startswith(word) for known in _KNOWN)):
+                return False
+            before = word
+        return True
 
     def knows(self, token_id: int) -> bool:
         return self._tokenizer.id_to_token(token_id) is not None
