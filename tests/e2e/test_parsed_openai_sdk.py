@@ -2,6 +2,7 @@
 OpenAI's own client, or plain HTTP with the fields that other clients read."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -298,6 +299,14 @@ def test_a_template_with_tools_shows_them_in_the_prompt() -> None:
         prompt = httpx.post(f"{render}/v1/chat/completions/render", json=body).json()
         shown = httpx.post(f"{render}/detokenize", json={"model": QWEN, "tokens": prompt["token_ids"]}).json()["prompt"]
         assert all(json.dumps(tool) in shown for tool in TOOLS)
+
+
+def test_the_readmes_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    (example,) = [code for code in re.findall(r"```python\n(.*?)```", readme, re.S) if "tools=" in code]
+    with qwen(tmp_path, THOUGHT + TIME) as client:
+        exec(example.replace("http://127.0.0.1:8000/v1", str(client.base_url)), {})
+    assert capsys.readouterr().out == f'thought: {REASONING}\nsaid: None\ncalled: get_time {{"city": "Paris"}}\n'
 
 
 def _rendering(prompt: list[int]) -> FastAPI:
