@@ -17,7 +17,6 @@ from derender_service.parsers.harmony.header import Headers
 from derender_service.parsers.parsing import CHOICES
 from derender_service.parsers.state import State
 from derender_service.sources import GrammarSource, Place
-from derender_service.window import START
 from model_profile.harmony_vocabulary import MARKERS, harmony_encoding
 from tests.parsers.kit import Answer, encode, spell, tokenizer
 from tests.tokenizers import profile
@@ -85,7 +84,7 @@ def read(
     """Reads chunks as a service does: all that is left between two of them is the window and the state as JSON."""
     grammar = grammars()[choice]
     source = GrammarSource(decoder(), grammar, {}, "", keep_special, False)
-    place = Place(START, harmony_opening(grammar, decoder(), prompt))
+    place = Place(decoder().seed(prompt, keep_special=keep_special), harmony_opening(grammar, decoder(), prompt))
     found = Read()
     for number, chunk in enumerate(chunks, 1):
         stretch = source.read(place, chunk, last=ended and number == len(chunks))
