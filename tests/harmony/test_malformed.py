@@ -54,6 +54,7 @@ def test_two_channels_are_the_first() -> None:
 def test_an_empty_channel_is_content() -> None:
     assert answer("<|channel|><|message|>a<|return|>") == Answer("", "a")
     assert answer("<|channel|> <|message|>a<|return|>") == Answer("", "a")
+    assert answer("<|channel|>to=functions.f<|message|>{}<|call|>") == Answer("", "", [("f", "{}")])
     assert answer("<|channel|> to=functions.f<|message|>{}<|call|>") == Answer("", "", [("f", "{}")])
 
 
@@ -142,6 +143,7 @@ def test_words_in_a_header_that_are_none_of_it() -> None:
     assert answer("<|channel|>final Hello there<|message|>a<|return|>") == Answer("", " Hello therea")
     assert answer("<|channel|>analysis Hello<|message|>a<|end|>") == Answer(" Helloa")
     assert answer("Sure, to=functions.f<|channel|>commentary<|message|>{}<|call|>").content == "Sure, to=functions.f{}"
+    assert answer("Sure to=functions.f<|channel|>commentary<|message|>{}<|call|>").content == "Sure to=functions.f{}"
     assert answer("<|channel|>commentary to=functions.f foo bar<|message|>{}<|call|>") == Answer("", " foo bar", [("f", "{}")])
 
 
@@ -166,6 +168,8 @@ def test_markers_spelled_by_ordinary_tokens_are_text() -> None:
     assert read([[*spelled(text), *ids_of("<|end|>")]]).answer == Answer("", text)
     found = read([[*spelled("<|channel|>final"), *ids_of("<|message|>a")]]).answer
     assert found == Answer("", "<|channel|>finala")
+    found = read([[*ids_of("<|channel|>final"), *spelled(" <|constrain|>json"), *ids_of("<|message|>a")]]).answer
+    assert found == Answer("", " <|constrain|>jsona")
 
 
 @pytest.mark.parametrize("keep_special", [False, True])

@@ -65,12 +65,11 @@ class Headers:
         """Whether the header may go on so. `text` is what it says; more of it cannot make up for a word that no header has."""
         if any(mark in (CHANNEL, CONSTRAIN) for token_id in ids if (mark := self._marks.get(token_id))):
             return True
-        begun, before = ids[:1] == (self._start,), ""
+        begun = ids[:1] == (self._start,)
         for place, word in enumerate(text.split()):
-            name = (begun and not place and _NAME.fullmatch(word)) or before.startswith("to=")
+            name = begun and not place and _NAME.fullmatch(word)
             if not (name or word.startswith("to=") or any(known.startswith(word) for known in _KNOWN)):
                 return False
-            before = word
         return True
 
     def knows(self, token_id: int) -> bool:
