@@ -51,7 +51,12 @@ class _Delta(Extensible):
 
 
 class _ChunkChoice(_Choice):
+    """What is put together where the client does not stream."""
+
     delta: _Delta | None = None
+    text: str | None = None
+    logprobs: dict[str, list[Any] | None] | None = None
+    token_ids: list[TokenId] | None = None
 
 
 class _Chunk(Extensible):

@@ -41,8 +41,8 @@ class _Choice:
 
     def add(self, choice: JsonObject) -> None:
         for key, value in choice.items():
-            if key in ("text", "token_ids"):
-                self.fields[key] = self.fields[key] + value if key in self.fields else value
+            if key in ("text", "token_ids") and self.fields.get(key) is not None:
+                self.fields[key] = self.fields[key] + value if value else self.fields[key]
             elif key == "delta":
                 self.fields["message"] = None
                 self.message = self.message or _Message()

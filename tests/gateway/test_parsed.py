@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.answers import derendered_chunk
 from gateway.assemble import assemble
+from protocol.errors import UpstreamError
 from tests.derender.parsed import chat_request, derenderer, encode, tool
 from tests.gateway.inside import Inside, Output
 from tests.parsers.kit import given_cases
@@ -178,17 +180,37 @@ def test_plain_text_has_no_details_of_reasoning() -> None:
 
 
 def test_chunks_that_no_batch_answer_would_be_are_put_together_all_the_same() -> None:
-    """Another's derender: a call without id, arguments that are null, a second name for reasoning, an unknown field."""
+    """Another's derender: a call without id, null where nothing is said, reasoning by its older name, an unknown field."""
     chunks = [
-        {"id": "a", "choices": [{"index": 1, "delta": {"role": "assistant", "content": None}, "x": 1}]},
-        {"id": "a", "choices": [{"index": 1, "delta": {"reasoning_content": "hm"}}]},
+        {"id": "a", "choices": [{"index": 1, "delta": {"role": "assistant", "content": None}, "token_ids": None, "x": 1}]},
+        {"id": "a", "choices": [{"index": 1, "delta": {"reasoning_content": "hm"}, "token_ids": [5]}]},
         {
             "id": "a",
             "choices": [{"index": 1, "delta": {"tool_calls": [{"index": 4, "function": {"name": "f", "arguments": None}}]}}],
         },
-        {"id": "a", "choices": [{"index": 1, "delta": {"tool_calls": [{"index": 4}]}, "finish_reason": "tool_calls"}]},
+        {
+            "id": "a",
+            "choices": [{"index": 1, "delta": {"tool_calls": [{"index": 4}]}, "token_ids": None, "finish_reason": "tool_calls"}],
+        },
     ]
     (choice,) = assemble(chunks, "chat.completion")["choices"]
     call = {"id": "", "type": "function", "function": {"name": "f", "arguments": ""}}
     message = {"role": "assistant", "content": None, "refusal": None, "reasoning_content": "hm", "tool_calls": [call]}
-    assert choice == {"index": 1, "message": message, "x": 1, "finish_reason": "tool_calls"}
+    assert choice == {"index": 1, "message": message, "token_ids": [5], "x": 1, "finish_reason": "tool_calls"}
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"index": 0, "delta": {"tool_calls": [{"index": -1}]}},
+        {"index": 0, "delta": {"tool_calls": {"index": 0}}},
+        {"index": 0, "delta": []},
+        {"index": 0, "text": 5},
+        {"index": 0, "logprobs": {"content": 5}},
+        {"index": 0, "token_ids": "5"},
+    ],
+)
+def test_chunks_that_cannot_be_put_together_are_told_at_once(choice: JsonObject) -> None:
+    body = json.dumps({"chunk": {"choices": [choice]}, "stream_state": {}}).encode()
+    with pytest.raises(UpstreamError, match="the derender service answered something else than expected"):
+        derendered_chunk(body)
