@@ -8,7 +8,7 @@ from derender_service.parsers.codecs.json_call import JsonCalls
 from derender_service.parsers.formats import Ids, ReasoningFormat, ToolFormat
 from derender_service.parsers.markers import Marker, Step
 from derender_service.parsers.regions import Calls, Channel, Delimited, NamedBody, Peek, Region
-from derender_service.parsers.run import CONTENT, REASONING, REFUSED
+from derender_service.parsers.run import CONTENT, REASONING, REFUSED, REFUSED_THOUGHT
 
 START, THINKING, ANSWER = "start", "thinking", "answer"
 """Where an output begins: the prompt neither opened nor closed reasoning; it opened it; it closed it, or there is none."""
@@ -63,6 +63,7 @@ def _regions(reasoning: ReasoningFormat | None, tools: ToolFormat | None, choice
         done = tuple(Step(end, ANSWER) for end in reasoning.ends)
         lost = tuple(Step(step.marker, REASONING, stray=True) for step in (*strays, *again))
         yield Channel(name=REASONING, steps=(*lost, *done, *entry), thinking=True)
+        yield Channel(name=REFUSED_THOUGHT, steps=(*done, *entry), thinking=True)
         if reasoning.label:
             yield Peek(name="label", plain=True, steps=(Step(reasoning.label, REASONING),), then=REASONING, thinking=True)
     if tools:

@@ -22,12 +22,14 @@ class Marker:
 @dataclass(frozen=True)
 class Step:
     """From a region, `marker` leads to region `to`. `keep` leaves its text to be read there. `stray`: it has no meaning in the
-    region and is dropped, but only as a token; spelled by ordinary tokens it is text."""
+    region and is dropped, but only as a token; spelled by ordinary tokens it is text. `closes`: it ends a call, so after one it is
+    no beginning of what may be content."""
 
     marker: Marker
     to: str
     keep: bool = False
     stray: bool = False
+    closes: bool = False
 
 
 class Exits:

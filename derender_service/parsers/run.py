@@ -1,8 +1,10 @@
 """One stretch of a stream being parsed: the working copy of a state, and what regions may do to it."""
 
 from collections.abc import Mapping, Sequence, Set
+from itertools import groupby
 from typing import TYPE_CHECKING
 
+from derender_service.parsers.codecs.kept import kept
 from derender_service.parsers.events import Arguments, CallStart, Content, Event, Reasoning
 from derender_service.parsers.markers import Step
 from derender_service.parsers.pieces import Mark, Piece
@@ -17,8 +19,10 @@ Types = Mapping[str, Mapping[str, str]]
 CONTENT = "content"
 REFUSED = "refused"
 REASONING = "reasoning"
+REFUSED_THOUGHT = "refused thought"
 
-
+MAX_RAW = 2_000
+"""Characters of markup without a call. More of it is content: a model may fall into repeating a marker, and a state is bounded."""
 MAX_STALLED = 64
 """Steps without a character read. A grammar needs a few at most: a region that looks ahead, and leaves the text to the next."""
 
@@ -37,14 +41,15 @@ class Run:
         self.called = ""
         self.ids: Sequence[int] = ()
         self.crossed = False
+        if state.region not in regions:
+            raise StuckParser(f"the parser has no region {state.region!r}")
         self.region = regions[state.region]
         self.reader = self.region.load(state.reader, self)
 
     def read(self, piece: Piece) -> None:
         if isinstance(piece, Mark):
             self.state.skip = ""
-            while not self.region.mark(self, piece):
-                pass
+            self._mark(piece)
             return
         self.ids = piece.ids
         if self.region.by_id:
@@ -60,7 +65,16 @@ class Run:
             at = self.region.take(self, text, at)
             stalled = stalled + 1 if at == before else 0
             if stalled > MAX_STALLED:
-                raise StuckParser(f"the parser's state does not fit region {self.state.region!r}")
+                raise self._stuck()
+
+    def _mark(self, mark: Mark) -> None:
+        for _ in range(MAX_STALLED):
+            if self.region.mark(self, mark):
+                return
+        raise self._stuck()
+
+    def _stuck(self) -> StuckParser:
+        return StuckParser(f"the parser's state does not fit region {self.state.region!r}")
 
     def finish(self) -> None:
         """The output has ended. What was held back is no markup."""
@@ -77,7 +91,7 @@ class Run:
         if isinstance(event, CallStart):
             state.calls += 1
             state.open, state.written = True, False
-            state.raw, state.spoken, self.called = "", False, event.name
+            state.raw, state.spoken, state.thought, self.called = "", False, False, event.name
         elif isinstance(event, Arguments):
             state.written = True
         elif not event.text:
@@ -86,7 +100,7 @@ class Run:
 
     def keep(self, text: str) -> None:
         """Markup that is content after all if no call comes of it."""
-        self.state.raw += text
+        self.state.raw = kept(self.state.raw, text)
         self.state.spoken = self.state.spoken or not text.isspace()
 
     def go(self, step: Step, dropped: str = "") -> None:
@@ -95,14 +109,18 @@ class Run:
         if not self.region.leave(self):
             self.refuse("" if step.keep else step.marker.text)
             return
+        ended, thinking = state.open, self.region.thinking
         self.enter(step.to)
         state.skip = "" if step.keep else step.marker.after
         if self.region.plain:
             if state.raw and state.spoken:
                 self.emit(Content(state.raw))
-            state.raw, state.spoken = "", False
-        elif not state.open:
-            state.raw += dropped + ("" if step.keep else step.marker.text)
+            state.raw, state.spoken, state.thought = "", False, False
+        elif not (state.open or ended or (step.closes and not state.raw)):
+            state.raw = kept(state.raw, dropped + ("" if step.keep else step.marker.text))
+            state.thought = state.thought or thinking
+            if len(state.raw) > MAX_RAW:
+                self.refuse("")
 
     def enter(self, name: str) -> None:
         region = self._regions[name]
@@ -119,11 +137,15 @@ class Run:
         region.entered(self)
 
     def refuse(self, text: str) -> None:
-        """No call comes of what was kept, nor of `text`: it is content. If it began with a marker, so is that which ends it."""
-        raw = self.state.raw + text
-        self.state.raw, self.state.spoken, self.state.word = "", False, ""
-        self.enter(REFUSED if raw.strip() else CONTENT)
-        self.emit(Content(raw))
+        """No call comes of what was kept, nor of `text`: it belongs to the channel that it stood in. If it began with a marker, so
+        does that which ends it."""
+        raw, thought = self.state.raw + text, self.state.thought
+        self.state.raw, self.state.spoken, self.state.thought, self.state.word = "", False, False, ""
+        if thought:
+            self.enter(REFUSED_THOUGHT if raw.strip() else REASONING)
+        else:
+            self.enter(REFUSED if raw.strip() else CONTENT)
+        self.emit(Reasoning(raw) if thought else Content(raw))
 
     def say(self, text: str) -> None:
         if text:
@@ -136,7 +158,7 @@ class Run:
         count = 0
         while count < len(skip) and at + count < len(text) and text[at + count] == skip[count]:
             count += 1
-        if not self.region.plain and not self.state.open:
+        if not self.region.plain and self.state.raw:
             self.state.raw += text[at : at + count]
         self.state.skip = skip[count:] if at + count == len(text) else ""
         return at + count
@@ -144,11 +166,14 @@ class Run:
 
 def merged(events: Sequence[Event]) -> list[Event]:
     """Neighbouring texts of one kind as one."""
+    if len(events) < 2:
+        return list(events)
     found: list[Event] = []
-    for event in events:
-        last = found[-1] if found else None
-        if last is not None and type(event) is type(last) and not isinstance(event, CallStart) and not isinstance(last, CallStart):
-            found[-1] = type(event)(last.text + event.text)
+    for _, neighbours in groupby(events, type):
+        group = list(neighbours)
+        first = group[0]
+        if isinstance(first, CallStart):
+            found += group
         else:
-            found.append(event)
+            found.append(type(first)("".join(event.text for event in group if not isinstance(event, CallStart))))
     return found

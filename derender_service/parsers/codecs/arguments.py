@@ -7,7 +7,6 @@ from derender_service.parsers.codecs.json_string import unescape, unescaped
 from derender_service.parsers.codecs.json_value import JsonValue
 from derender_service.parsers.codecs.saved import Saved
 
-
 _MAX_LEAD = 64
 """White space that may stand before the object in a string."""
 

@@ -2,17 +2,26 @@
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from derender_service.parsers.codecs.json_string import escape
 from derender_service.parsers.codecs.json_value import after_white_space
-from derender_service.parsers.codecs.literals import JsonBuilder
+from derender_service.parsers.codecs.kept import kept
+from derender_service.parsers.codecs.literals import MAX_WORD, JsonBuilder
 from derender_service.parsers.codecs.saved import Saved
 from derender_service.parsers.events import Arguments, CallStart, Event
 from derender_service.parsers.names import MAX_NAME, is_name
 
-_WORD_END = re.compile(r"[,:{}\[\]]")
 _LEAD = "call:"
+
+
+_AFTER_WORD = ",:{}[]"
+
+
+@lru_cache(maxsize=64)
+def _word_end(stops: str) -> re.Pattern[str]:
+    return re.compile(f"[{re.escape(_AFTER_WORD + stops)}]")
 
 
 @dataclass
@@ -22,7 +31,7 @@ class GemmaCall(Saved):
 
     delimiter: str = ""
     spelled: bool = False
-    expects: Literal["lead", "name", "pair", "value", "string", "word", "next"] = "lead"
+    expects: Literal["lead", "name", "pair", "value", "string", "word", "long word", "next"] = "lead"
     text: str = ""
     json: JsonBuilder = field(default_factory=JsonBuilder)
     started: bool = False
@@ -41,7 +50,7 @@ class GemmaCall(Saved):
             at = self._step(text, at, stops, events)
             if at == before and self.expects == expected and not (self.done or self.refused):
                 break
-        self.raw = "" if self.started else self.raw + text[start:at]
+        self.raw = "" if self.started else kept(self.raw, text[start:at])
         return events, at
 
     def delimit(self) -> list[Event]:
@@ -59,8 +68,8 @@ class GemmaCall(Saved):
         return at + 1
 
     def finish(self) -> list[Event]:
-        held = self._flush() if self.expects == "string" else ""
-        return [Arguments(escape(held))] if held else []
+        # What may have become the delimiter is left out: more of the output might have made it one.
+        return []
 
     def _flush(self) -> str:
         text, self.text = self.text, ""
@@ -69,7 +78,7 @@ class GemmaCall(Saved):
     def _step(self, text: str, at: int, stops: str, events: list[Event]) -> int:
         if self.expects == "string":
             return self._string(text, at, events)
-        if self.expects == "word":
+        if self.expects in ("word", "long word"):
             return self._word(text, at, stops, events)
         at = after_white_space(text, at)
         if at == len(text):
@@ -144,12 +153,19 @@ class GemmaCall(Saved):
         return len(text)
 
     def _word(self, text: str, at: int, stops: str, events: list[Event]) -> int:
-        match = _WORD_END.search(text, at)
+        """A constant, a number, or a string without delimiters."""
+        match = _word_end(stops).search(text, at)
         end = match.start() if match else len(text)
-        stopped = [place for stop in stops if (place := text.find(stop, at, end)) >= 0]
-        end = min([end, *stopped])
-        self.text += text[at:end]
-        if match and end == match.start():
-            events.append(Arguments(self.json.word(self._flush().strip())))
+        if self.expects == "long word":
+            events.append(Arguments(escape(text[at:end])))
+        else:
+            room = MAX_WORD - len(self.text)
+            self.text += text[at : min(end, at + room)]
+            if end - at > room:
+                events.append(Arguments(self.json.lead() + '"' + escape(self._flush())))
+                self.expects = "long word"
+                return at + room
+        if match and text[end] in _AFTER_WORD:
+            events.append(Arguments('"' if self.expects == "long word" else self.json.word(self._flush().strip())))
             self.expects = "next"
         return end

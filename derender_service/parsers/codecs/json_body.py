@@ -1,11 +1,18 @@
 """The arguments of a call whose name a marker has already ended: one JSON value, or whatever stands in its place."""
 
+import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from derender_service.parsers.codecs.arguments import JsonArguments
 from derender_service.parsers.codecs.json_value import after_white_space
 from derender_service.parsers.codecs.saved import Saved
 from derender_service.parsers.events import Arguments, Event
+
+
+@lru_cache(maxsize=64)
+def _any_of(characters: str) -> re.Pattern[str]:
+    return re.compile(f"[{re.escape(characters)}]")
 
 
 @dataclass
@@ -35,8 +42,8 @@ class JsonBody(Saved):
                 return [], at
             self.begun, self.loose = True, text[at] not in '{["n'
         if self.loose:
-            places = [place for stop in stops if (place := text.find(stop, at)) >= 0]
-            end = min(places, default=len(text))
+            match = _any_of(stops).search(text, at) if stops else None
+            end = match.start() if match else len(text)
             return _arguments(text[at:end]), end
         shown, end = self.arguments.take(text, at, stops)
         return _arguments(shown), end

@@ -8,6 +8,7 @@ from pydantic import Field
 from derender_service.parsers.codecs.arguments import JsonArguments
 from derender_service.parsers.codecs.json_string import unescape
 from derender_service.parsers.codecs.json_value import JsonValue, after_white_space
+from derender_service.parsers.codecs.kept import kept
 from derender_service.parsers.codecs.saved import Saved
 from derender_service.parsers.events import Arguments, CallStart, Event
 from derender_service.parsers.names import MAX_NAME, is_name
@@ -56,10 +57,7 @@ class JsonCall(Saved):
             at = self._step(text, at, stops, events)
             if at == before and not (self.done or self.refused):
                 break
-        if not self.started:
-            self.raw += text[start:at]
-        else:
-            self.raw = ""
+        self.raw = "" if self.started else kept(self.raw, text[start:at])
         return events, at
 
     def skip(self, text: str, at: int) -> int:
@@ -121,8 +119,9 @@ class JsonCall(Saved):
                 self.word = ""
                 break
             self.escaped = character == "\\" and not self.escaped
-            self.word += character
-            if len(self.word) > 6 * MAX_NAME and not self.started:
+            if len(self.word) <= 6 * MAX_NAME:
+                self.word += character
+            elif not self.started:
                 self.refused = True
                 break
         return at
@@ -214,7 +213,7 @@ class JsonCalls(Saved):
                 if not self.opened and character == "[":
                     self.opened = True
                 elif self.opened and character == "{":
-                    self.raw = "" if self.count else self.raw + text[before:at]
+                    self.raw = "" if self.count else kept(self.raw, text[before:at])
                     self.call = JsonCall(sure=self.sure)
                     continue
                 elif self.opened and character == "]":
@@ -244,4 +243,4 @@ class JsonCalls(Saved):
 
     def _keep(self, text: str) -> None:
         if not self.count:
-            self.raw += text
+            self.raw = kept(self.raw, text)

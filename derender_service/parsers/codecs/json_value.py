@@ -9,14 +9,19 @@ from pydantic import Field
 
 from derender_service.parsers.codecs.saved import Saved
 
+_AFTER_SCALAR = ",]}"
 _IN_STRING = re.compile(r'["\\]')
-_SCALAR_END = re.compile(r"[,\]}\s]")
 _WHITE = re.compile(r"\s*")
 
 
 @lru_cache(maxsize=64)
 def _structure(stops: str) -> re.Pattern[str]:
     return re.compile(f"[{re.escape('{}[]' + chr(34) + stops)}]")
+
+
+@lru_cache(maxsize=64)
+def _scalar_end(stops: str) -> re.Pattern[str]:
+    return re.compile(rf"[{re.escape(_AFTER_SCALAR + stops)}\s]")
 
 
 def after_white_space(text: str, at: int) -> int:
@@ -60,13 +65,13 @@ class JsonValue(Saved):
                 if text[at] in '{["':
                     at = self._bracket(text, at)
             else:
-                match = _SCALAR_END.search(text, at)
-                end = match.start() if match else len(text)
-                found = [place for stop in stops if (place := text.find(stop, at, end)) >= 0]
-                if found:
-                    return min(found)
-                self.done = match is not None
-                at = end
+                match = _scalar_end(stops).search(text, at)
+                if match is None:
+                    return len(text)
+                at = match.start()
+                if text[at] in stops:
+                    return at
+                self.done = True
         return at
 
     def _string(self, text: str, at: int) -> int:

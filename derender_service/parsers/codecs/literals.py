@@ -10,7 +10,8 @@ from derender_service.parsers.codecs.parameter_types import dumped
 from derender_service.parsers.codecs.saved import Saved
 
 _CONSTANTS = {"true": "true", "false": "false", "null": "null", "none": "null"}
-_MAX_DIGITS = 400
+MAX_WORD = 400
+"""Characters of a constant or a number."""
 
 
 @dataclass
@@ -60,7 +61,7 @@ def word(text: str) -> str:
     constant = _CONSTANTS.get(text.lower())
     if constant is not None:
         return constant
-    if len(text) < _MAX_DIGITS:
+    if len(text) < MAX_WORD:
         for kind in (int, float):
             try:
                 return dumped(kind(text))

@@ -89,16 +89,21 @@ def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
     return place
 
 
+_LONGEST_LITERAL = 400
+"""Characters of a word or a number, and of the white space before an object."""
 _WORDS = {"n": ("null",), "b": ("true", "false", "1", "0")}
 _NUMBER = re.compile(r"\s*[+-]?[\d_]*\.?\d*(?:[eE][+-]?\d*)?\s*")
 
 
 def may_become(text: str, kinds: str) -> bool:
     """Whether a value that begins so may still turn out to be something else than a string."""
+    text = text[:_LONGEST_LITERAL]
     bare = text.strip().lower()
-    if not bare or any(word.startswith(bare) for kind in kinds for word in _WORDS.get(kind, ())):
+    if not bare:
+        return len(text) < _LONGEST_LITERAL
+    if any(word.startswith(bare) for kind in kinds for word in _WORDS.get(kind, ())):
         return True
-    if ("i" in kinds or "f" in kinds) and len(bare) < 400 and _NUMBER.fullmatch(text):
+    if ("i" in kinds or "f" in kinds) and len(text) < _LONGEST_LITERAL and _NUMBER.fullmatch(text):
         return True
     return (
         ("o" in kinds and bare[0] == "{")
@@ -113,6 +118,8 @@ def typed(text: str, kinds: str) -> str:
         value = _READERS[kind](text)
         if value is not None:
             return value
+    if "n" in kinds and text.strip() == "None":
+        return "null"  # what templates that write values with `| string` show to their models
     return _json(text) or _string(text)
 
 
@@ -122,14 +129,17 @@ def _null(text: str) -> str | None:
 
 def _integer(text: str) -> str | None:
     try:
-        return str(int(text)) if len(text) < 400 else None
+        return str(int(text)) if len(text) < _LONGEST_LITERAL else None
     except ValueError:
         return None
 
 
 def _number(text: str) -> str | None:
+    whole = _integer(text)
+    if whole is not None:
+        return whole
     try:
-        value = float(text) if len(text) < 400 else math.nan
+        value = float(text) if len(text) < _LONGEST_LITERAL else math.nan
     except ValueError:
         return None
     if not math.isfinite(value):

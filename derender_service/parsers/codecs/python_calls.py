@@ -9,7 +9,8 @@ from pydantic import Field
 
 from derender_service.parsers.codecs.json_string import escape
 from derender_service.parsers.codecs.json_value import after_white_space
-from derender_service.parsers.codecs.literals import JsonBuilder
+from derender_service.parsers.codecs.kept import kept
+from derender_service.parsers.codecs.literals import MAX_WORD, JsonBuilder
 from derender_service.parsers.codecs.saved import Saved
 from derender_service.parsers.events import Arguments, CallStart, Event
 from derender_service.parsers.names import MAX_NAME, is_name
@@ -54,11 +55,15 @@ class PythonCalls(Saved):
         events, start = list[Event](), at
         while at < len(text) and not (self.done or self.refused):
             at = self._step(text, at, events)
-        if self.count == 0 or self.expects in ("call", "name") or (self.expects == "keyword" and self.name):
-            self.raw += text[start:at]
-        else:
-            self.raw = ""
+            if not self._unnamed:
+                self.raw, start = "", at
+        self.raw = kept(self.raw, text[start:at])
         return events, at
+
+    @property
+    def _unnamed(self) -> bool:
+        """Whether what stands here is content if it goes on as no call does."""
+        return self.count == 0 or self.expects == "name" or (self.expects == "keyword" and self.name != "")
 
     def skip(self, text: str, at: int) -> int:
         return at + 1
@@ -100,8 +105,6 @@ class PythonCalls(Saved):
     def _expect(self, following: Expects, right: bool) -> None:
         if right:
             self.expects = following
-        elif self.count:
-            self.done = True
         else:
             self.refused = True
 
@@ -234,7 +237,12 @@ class PythonCalls(Saved):
     def _word(self, text: str, at: int, events: list[Event]) -> int:
         match = _WORD_END.search(text, at)
         end = match.start() if match else len(text)
-        self.text += text[at:end]
+        room = MAX_WORD - len(self.text)
+        self.text += text[at : min(end, at + room)]
+        if end - at > room:
+            events.append(Arguments(self.text))
+            self.expects, self.text = "broken", ""
+            return at + room
         if match:
             events.append(Arguments(self.json.word(self.text.strip())))
             self.expects, self.text = "next", ""

@@ -22,15 +22,16 @@ _SECTIONS = tuple(Marker(f"<|tool_call{s}_section_begin|>") for s in ("s", ""))
 _SECTION_ENDS = tuple(Marker(f"<|tool_call{s}_section_end|>") for s in ("s", ""))
 _CALL, _CALL_END, _ARGUMENTS = Marker("<|tool_call_begin|>"), Marker("<|tool_call_end|>"), Marker("<|tool_call_argument_begin|>")
 _OUT = tuple(Step(end, CONTENT) for end in _SECTION_ENDS)
+_DONE = Step(_CALL_END, "section", closes=True)
 
 KIMI_K2 = ToolFormat(
     "kimi_k2",
     entry=(*(Step(section, "section") for section in _SECTIONS), Step(_CALL, "name")),
     regions=(
         Gap(name="section", steps=(Step(_CALL, "name"), *_OUT)),
-        Name(name="name", read=_call, steps=(Step(_ARGUMENTS, "arguments"), Step(_CALL_END, "section"), *_OUT)),
-        Body(name="arguments", steps=(Step(_CALL_END, "section"), Step(_CALL, "name"), *_OUT), then="closing"),
-        Gap(name="closing", steps=(Step(_CALL_END, "section"), Step(_CALL, "name"), *_OUT), junk="}"),
+        Name(name="name", read=_call, steps=(Step(_ARGUMENTS, "arguments"), _DONE, *_OUT)),
+        Body(name="arguments", steps=(_DONE, Step(_CALL, "name"), *_OUT), then="closing"),
+        Gap(name="closing", steps=(_DONE, Step(_CALL, "name"), *_OUT), junk="}"),
     ),
     ids="own",
     source="Kimi-K2's tool calling guide: section, call_begin, functions.NAME:INDEX, argument_begin, JSON, call_end",

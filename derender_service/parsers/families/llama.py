@@ -35,7 +35,7 @@ def _pythonic(name: str, source: str) -> ToolFormat:
         bare=(calls,),
         regions=(
             Peek(name="started", steps=(calls,), then=CONTENT),
-            Calls(name="calls", reader_type=PythonCalls, then="ended"),
+            Calls(name="calls", reader_type=PythonCalls, steps=(Step(end, CONTENT),), then="ended"),
             Peek(name="ended", steps=(Step(end, CONTENT),), then=CONTENT),
         ),
         source=source,

@@ -29,7 +29,11 @@ MINIMAX_M2 = ToolFormat(
         Name(name="name", read=_quoted, steps=(Step(Marker(">"), "parameters"), _OUT)),
         Between(name="parameters", steps=(Step(_PARAMETER, "key"), Step(_INVOKE_END, "section"), Step(_INVOKE, "name"), _OUT)),
         Key(name="key", quotes=_QUOTES, steps=(Step(Marker(">"), "value"),)),
-        Value(name="value", steps=(Step(_PARAMETER_END, "parameters"),)),
+        Value(
+            name="value",
+            steps=(Step(_PARAMETER_END, "parameters"), Step(_INVOKE_END, "section")),
+            followed={_PARAMETER_END: (_PARAMETER, _INVOKE_END, _INVOKE, _CALLS_END), _INVOKE_END: (_INVOKE, _CALLS_END)},
+        ),
     ),
     typed=True,
     source='MiniMax-M2\'s template: <minimax:tool_call>, <invoke name="…">, <parameter name="…">value</parameter>; values verbatim',

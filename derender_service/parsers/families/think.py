@@ -24,6 +24,7 @@ GLM45 = _think(
     "glm45", Marker("<think>", before="\n"), Marker("</think>", after="\n"),
     source="GLM-4.5's and 4.6's template: '\\n<think>' + reasoning + '</think>' + '\\n' + content; 4.7's has no white space",
 )  # fmt: skip
+GLM47 = _think("glm47", *_BARE, source="GLM-4.7's template: '<think>' + reasoning + '</think>' + content, no white space")
 MISTRAL = ReasoningFormat(
     "mistral",
     (Marker("[THINK]"), Marker("<think>", after="\n")),
@@ -70,6 +71,6 @@ GRANITE = ReasoningFormat(
 )  # fmt: skip
 
 FORMATS = (
-    DEEPSEEK_R1, DEEPSEEK_V3, QWEN3, GLM45, MISTRAL, SEED_OSS, MINIMAX_M2, KIMI_K2, STEP3, NEMOTRON_V3, OLMO3, GEMMA4, ERNIE45,
-    HUNYUAN_A13B, GRANITE,
+    DEEPSEEK_R1, DEEPSEEK_V3, QWEN3, GLM45, GLM47, MISTRAL, SEED_OSS, MINIMAX_M2, KIMI_K2, STEP3, NEMOTRON_V3, OLMO3, GEMMA4,
+    ERNIE45, HUNYUAN_A13B, GRANITE,
 )  # fmt: skip

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from derender_service.parsers.codecs.json_value import after_white_space
+from derender_service.parsers.codecs.kept import MAX_WHITE, kept
 from derender_service.parsers.events import Content
 from derender_service.parsers.markers import Step, common_end
 from derender_service.parsers.pieces import Mark
@@ -38,6 +39,9 @@ class Peek(Region):
 
     def take(self, run: Run, text: str, at: int) -> int:
         start = after_white_space(text, at)
+        if start - at > MAX_WHITE:
+            self._otherwise(run)
+            return at
         if start == len(text) or self.exits.may_begin(text, start):
             run.state.held = text[at:]
             return len(text)
@@ -93,7 +97,7 @@ class Gap(Region):
 
     def take(self, run: Run, text: str, at: int) -> int:
         place = after_white_space(text, at)
-        run.state.raw += text[at:place]
+        run.state.raw = kept(run.state.raw, text[at:place])
         if place == len(text):
             return place
         if found := self.exits.match(text, place):
