@@ -1,16 +1,20 @@
 """The render service's settings and app."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import FastAPI
 from pydantic import Field
 
 from model_profile import ModelProfile, load
+from model_profile.harmony_vocabulary import speaks_harmony
 from render_service.renderer import Renderer
 from render_service.routes import router
 from service_kit.app import build_app
 from service_kit.models import ServedModel, models_router
 from service_kit.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from render_service.harmony import Harmony
 
 DESCRIPTION = "Turns OpenAI requests into prompt token ids. Stateless; needs no GPU."
 
@@ -43,4 +47,14 @@ def install(app: FastAPI, profile: ModelProfile, settings: RenderSettings) -> No
         model=app.state.served,
         max_logprobs=settings.max_logprobs,
         trust_templates=settings.trust_request_chat_template,
+        harmony=None if settings.chat_template else _harmony(profile),
     )
+
+
+def _harmony(profile: ModelProfile) -> "Harmony | None":
+    """For gpt-oss; a --chat-template wins over it. The library is imported only for models that need it."""
+    if not speaks_harmony(profile.tokenizer):
+        return None
+    from render_service.harmony import Harmony
+
+    return Harmony.of(profile.tokenizer)

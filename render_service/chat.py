@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from model_profile import BrokenModel, ChatTemplate, TemplateFailed
@@ -10,8 +11,8 @@ from protocol.chat import ChatCompletionRequest, ChatMessage
 from protocol.errors import BadRequest
 from render_service import sampling
 from render_service.answer import generate_request
-from render_service.messages import for_template
-from render_service.prompt import from_text, room, truncation
+from render_service.messages import for_template, text_size
+from render_service.prompt import Prompt, Truncation, check_size, from_ids, from_text, room, truncation
 from render_service.renderer import Renderer
 from service_kit.body import parse
 
@@ -31,9 +32,8 @@ def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
     asked, asked_at = request.max_tokens, "max_tokens"
     if request.max_completion_tokens is not None:
         asked, asked_at = request.max_completion_tokens, "max_completion_tokens"
-    text = prompt_text(
-        renderer,
-        request.messages,
+    chat = Chat(
+        messages=request.messages,
         tools=tools_as_sent(body) if request.tools else None,
         documents=request.documents,
         add_generation_prompt=request.add_generation_prompt,
@@ -44,13 +44,11 @@ def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
             **own_variables(request.chat_template_kwargs),
         },
     )
-    cut = truncation(profile, request, asked)
-    prompt = from_text(
-        profile,
-        text,
-        where="messages",
+    prompt = chat_prompt(
+        renderer,
+        chat,
         add_special_tokens=request.add_special_tokens,
-        cut=cut,
+        cut=truncation(profile, request, asked),
         with_offsets=bool(request.return_token_offsets),
     )
     default = profile.generation_defaults.get("max_tokens")
@@ -60,28 +58,67 @@ def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
     return answer.wire()
 
 
-def prompt_text(
+@dataclass(frozen=True)
+class Chat:
+    """A chat to be written as a prompt. `template` is one that the client brought; `tools` are as it sent them."""
+
+    messages: list[ChatMessage]
+    tools: Sequence[JsonObject] | None
+    documents: list[JsonObject] | None
+    add_generation_prompt: bool
+    continue_final_message: bool
+    template: str | None
+    variables: JsonObject
+
+
+def chat_prompt(
     renderer: Renderer,
-    messages: list[ChatMessage],
+    chat: Chat,
     *,
-    tools: Sequence[JsonObject] | None = None,
-    documents: list[JsonObject] | None = None,
-    add_generation_prompt: bool,
-    continue_final_message: bool,
-    template: str | None,
-    variables: JsonObject,
-) -> str:
-    """The text of a chat. `template` is one that the client brought. Raises `BadRequest`."""
-    chosen = _template(renderer, template)
-    chat = for_template(messages, habits(chosen.chosen(with_tools=tools is not None)))
+    add_special_tokens: bool,
+    cut: Truncation | None = None,
+    with_offsets: bool = False,
+    bounded: bool = True,
+) -> Prompt:
+    """By the template, or in harmony. Raises `BadRequest`."""
+    profile = renderer.profile
+    if renderer.harmony is None:
+        return from_text(
+            profile,
+            prompt_text(renderer, chat),
+            where="messages",
+            add_special_tokens=add_special_tokens,
+            cut=cut,
+            with_offsets=with_offsets,
+            bounded=bounded,
+        )
+    for name, given in (("chat_template", chat.template), ("documents", chat.documents), ("return_token_offsets", with_offsets)):
+        if given:
+            raise BadRequest(f"{name}: this model is prompted in harmony, which has none", param=name)
+    if bounded and cut is None:
+        check_size(profile, sum(map(text_size, chat.messages)), where="messages")
+    ids = renderer.harmony.render(
+        chat.messages,
+        tools=chat.tools,
+        add_generation_prompt=chat.add_generation_prompt,
+        continue_final_message=chat.continue_final_message,
+        variables=chat.variables,
+    )
+    return from_ids(profile, ids, where="messages", cut=cut)
+
+
+def prompt_text(renderer: Renderer, chat: Chat) -> str:
+    """What the chat template makes of a chat. Raises `BadRequest`."""
+    chosen = _template(renderer, chat.template)
+    messages = for_template(chat.messages, habits(chosen.chosen(with_tools=chat.tools is not None)))
     try:
         return chosen.render(
-            chat,
-            tools=tools,
-            documents=documents,
-            add_generation_prompt=add_generation_prompt and not continue_final_message,
-            continue_final_message=continue_final_message,
-            variables={**renderer.profile.special_tokens, **variables},
+            messages,
+            tools=chat.tools,
+            documents=chat.documents,
+            add_generation_prompt=chat.add_generation_prompt and not chat.continue_final_message,
+            continue_final_message=chat.continue_final_message,
+            variables={**renderer.profile.special_tokens, **chat.variables},
         )
     except TemplateFailed as error:
         raise BadRequest(f"messages: {error}", param="messages") from error

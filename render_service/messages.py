@@ -32,6 +32,33 @@ def _message(message: ChatMessage, habits: TemplateHabits, where: str) -> JsonOb
     return out
 
 
+def texts(content: str | list[ContentPart] | None, where: str) -> list[str]:
+    """The texts of a content, one for each part. Raises `BadRequest` for a part that is no text."""
+    if content is None or isinstance(content, str):
+        return [content or ""]
+    return [_text(part, f"{where}.content.{index}") for index, part in enumerate(content)]
+
+
+def text_size(message: ChatMessage) -> int:
+    """Bytes of the message's own text, at least: parts that are no text, and calls, are not counted."""
+    content = message.content
+    parts = [content] if isinstance(content, str) else [part.text for part in content or ()]
+    return sum(len(text) for text in parts if text)
+
+
+def arguments_text(arguments: str | JsonObject | None, where: str) -> str:
+    """A call's arguments as the text that the model wrote. Raises `BadRequest` for text that is no JSON object."""
+    if not isinstance(arguments, str):
+        return json.dumps(arguments or {}, ensure_ascii=False)
+    try:
+        value = json.loads(arguments) if arguments.strip() else {}
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise BadRequest(f"{where}: must be a JSON object, as text", param=where)
+    return arguments if arguments.strip() else "{}"
+
+
 def _content(content: str | list[ContentPart], habits: TemplateHabits, where: str) -> str | list[JsonObject]:
     if isinstance(content, str):
         wrap = habits.content_parts and not habits.content_text

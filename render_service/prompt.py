@@ -68,12 +68,8 @@ def from_text(
         size = len(text.encode())
     except UnicodeEncodeError as error:
         raise BadRequest(f"{where}: the text has half of a surrogate pair, which is no character", param=where) from error
-    if bounded and cut is None and size > profile.max_model_len * profile.longest_token:
-        raise BadRequest(
-            f"{where}: the prompt is a text of {size} bytes, which in no way fits the model's context length of "
-            f"{profile.max_model_len} tokens",
-            param=where,
-        )
+    if bounded and cut is None:
+        check_size(profile, size, where=where)
     # The library's `encode` holds the interpreter's lock all the way, which stops the event loop too (law L10); batches let go.
     encode = profile.tokenizer.encode_batch if with_offsets else profile.tokenizer.encode_batch_fast
     (encoding,) = encode([text], add_special_tokens=add_special_tokens)
@@ -84,6 +80,16 @@ def from_text(
     text_at = [index for index, added in enumerate(around) if not added] or [0]
     kept = cut.slice(len(ids), text_at[0], len(ids) - 1 - text_at[-1])
     return Prompt([ids[index] for index in kept], offsets and [offsets[index] for index in kept])
+
+
+def check_size(profile: ModelProfile, size: int, *, where: str) -> None:
+    """Refuses a text that no tokenizing could make fit. Raises `BadRequest` at `where`."""
+    if size > profile.max_model_len * profile.longest_token:
+        raise BadRequest(
+            f"{where}: the prompt is a text of {size} bytes, which in no way fits the model's context length of "
+            f"{profile.max_model_len} tokens",
+            param=where,
+        )
 
 
 def from_ids(profile: ModelProfile, ids: Sequence[int], *, where: str, cut: Truncation | None = None) -> Prompt:

@@ -1,16 +1,22 @@
 """What every function of this service renders with: the model's text side and the server's rules."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from model_profile import ModelProfile
 from service_kit.models import ServedModel
 
+if TYPE_CHECKING:
+    from render_service.harmony import Harmony
+
 
 @dataclass(frozen=True)
 class Renderer:
-    """`max_logprobs` is the most that a request may ask for. `trust_templates`: requests may bring chat templates."""
+    """`max_logprobs` is the most that a request may ask for. `trust_templates`: requests may bring chat templates. `harmony` is
+    there for a model that is prompted in harmony, not by a template."""
 
     profile: ModelProfile
     model: ServedModel
     max_logprobs: int
     trust_templates: bool
+    harmony: "Harmony | None" = None

@@ -35,7 +35,7 @@ def for_chat(renderer: Renderer, request: ChatCompletionRequest, max_tokens: int
         raise _unsupported("return_prompt_text")
     wanted = (request.top_logprobs or 0) if request.logprobs else None
     logprobs = _logprobs(renderer, wanted, "top_logprobs")
-    return _params(renderer.profile, request, max_tokens, logprobs)
+    return _params(renderer, request, max_tokens, logprobs)
 
 
 def for_completion(renderer: Renderer, request: CompletionRequest, max_tokens: int) -> SamplingParams:
@@ -48,10 +48,11 @@ def for_completion(renderer: Renderer, request: CompletionRequest, max_tokens: i
         )
     if request.echo and request.logprobs is not None:
         raise BadRequest("echo: logprobs of an echoed prompt are not supported; leave out one of the two", param="echo")
-    return _params(renderer.profile, request, max_tokens, _logprobs(renderer, request.logprobs, "logprobs"))
+    return _params(renderer, request, max_tokens, _logprobs(renderer, request.logprobs, "logprobs"))
 
 
-def _params(profile: ModelProfile, request: GenerationRequest, max_tokens: int, logprobs: int | None) -> SamplingParams:
+def _params(renderer: Renderer, request: GenerationRequest, max_tokens: int, logprobs: int | None) -> SamplingParams:
+    profile = renderer.profile
     for name in _UNSUPPORTED:
         value = getattr(request, name)
         # Asking for nothing is fine; 0 asks for something.
@@ -70,7 +71,7 @@ def _params(profile: ModelProfile, request: GenerationRequest, max_tokens: int, 
         "seed": request.seed,
         "max_tokens": max_tokens,
         "min_tokens": request.min_tokens,
-        "stop_token_ids": _stop_token_ids(profile, request),
+        "stop_token_ids": _stop_token_ids(renderer, request),
         "ignore_eos": request.ignore_eos,
         "include_stop_str_in_output": request.include_stop_str_in_output,
         "skip_special_tokens": request.skip_special_tokens,
@@ -89,11 +90,12 @@ def _params(profile: ModelProfile, request: GenerationRequest, max_tokens: int, 
         raise invalid(error) from error
 
 
-def _stop_token_ids(profile: ModelProfile, request: GenerationRequest) -> list[int] | None:
-    """The client's ids and every eos id: a worker that sees only ids knows no eos of its own."""
+def _stop_token_ids(renderer: Renderer, request: GenerationRequest) -> list[int] | None:
+    """The client's ids and every eos id: a worker that sees only ids knows no eos of its own. In harmony a call ends a turn too."""
     asked = request.stop_token_ids or []
-    check_ids(profile, asked, "stop_token_ids")
-    return list(dict.fromkeys([*asked, *(() if request.ignore_eos else profile.eos_token_ids)])) or None
+    check_ids(renderer.profile, asked, "stop_token_ids")
+    ends = (*renderer.profile.eos_token_ids, *(renderer.harmony.stop_ids if renderer.harmony else ()))
+    return list(dict.fromkeys([*asked, *(() if request.ignore_eos else ends)])) or None
 
 
 def _logit_bias(profile: ModelProfile, bias: Mapping[str, float] | None) -> dict[int, float] | None:

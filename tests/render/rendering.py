@@ -3,17 +3,25 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from render_service import chat, completion, tokenization
+from render_service.harmony import Harmony
 from render_service.renderer import Renderer
 from service_kit.models import ServedModel
 from tests.tokenizers import profile
 
 
 def renderer(family: str, *, name: str = "m", trust_templates: bool = True, **changes: Any) -> Renderer:
-    """For a test tokenizer; `changes` replace fields of its profile."""
-    return Renderer(replace(profile(family), **changes), ServedModel(name, name, 0), 20, trust_templates)
+    """For a test tokenizer; `changes` replace fields of its profile. gpt-oss is prompted in harmony."""
+    own = harmony() if family == "gptoss" else None
+    return Renderer(replace(profile(family), **changes), ServedModel(name, name, 0), 20, trust_templates, own)
+
+
+@cache
+def harmony() -> Harmony:
+    return Harmony.of(profile("gptoss").tokenizer)
 
 
 def render_chat(render: Renderer, **request: Any) -> dict[str, Any]:

@@ -1,0 +1,229 @@
+"""gpt-oss' prompts: a chat as harmony messages, rendered by openai-harmony.
+
+The API's system and developer messages are harmony's developer instructions; harmony's own system message says date, effort and
+channels. Of finished turns the reasoning is dropped, as the model was trained; within a turn that is still calling tools it
+stays.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from openai_harmony import (
+    Author,
+    Conversation,
+    DeveloperContent,
+    HarmonyEncoding,
+    HarmonyError,
+    Message,
+    ReasoningEffort,
+    RenderConversationConfig,
+    Role,
+    SystemContent,
+    TextContent,
+    ToolDescription,
+)
+from tokenizers import Tokenizer
+
+from model_profile.harmony_vocabulary import harmony_encoding
+from protocol.chat import AssistantMessage, ChatMessage, ToolMessage
+from protocol.errors import BadRequest
+from render_service.messages import arguments_text, texts
+
+JsonObject = dict[str, Any]
+
+EFFORTS = {"low": ReasoningEffort.LOW, "medium": ReasoningEffort.MEDIUM, "high": ReasoningEffort.HIGH}
+_STAND_IN = "\U000f0004"
+_KEEP_AS_GIVEN = RenderConversationConfig(auto_drop_analysis=False)
+
+
+LONG_TEXT = 16_384
+"""Characters. The library encodes while it holds the interpreter's lock, which stops the event loop too (law L10); longer texts are
+encoded by the tokenizer, which lets go of it."""
+
+
+@dataclass(frozen=True)
+class Harmony:
+    """gpt-oss' way to write prompts. `plain` is its tokenizer, to which the text of a special token is text."""
+
+    encoding: HarmonyEncoding
+    plain: Tokenizer
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> "Harmony":
+        """Raises `BrokenModel` if the vocabulary is not gpt-oss'."""
+        plain = Tokenizer.from_str(tokenizer.to_str())
+        plain.encode_special_tokens = True
+        return cls(harmony_encoding(tokenizer), plain)
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """What ends an assistant's turn: `<|return|>` after an answer, `<|call|>` after a call."""
+        return tuple(sorted(self.encoding.stop_tokens_for_assistant_actions()))
+
+    def render(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[JsonObject] | None,
+        add_generation_prompt: bool,
+        continue_final_message: bool,
+        variables: Mapping[str, Any],
+        date: str | None = None,
+    ) -> list[int]:
+        """The prompt's ids. `variables`: `reasoning_effort` and `model_identity`; `date` as 2025-11-29, by default today's (UTC).
+
+        Raises `BadRequest` that names the field.
+        """
+        chat = _without_old_reasoning([_system(variables, date), *_chat(messages, tools)])
+        long, chat = _long_texts(chat)
+        complete = add_generation_prompt and not continue_final_message
+        try:
+            conversation = Conversation.from_messages(chat)
+            if complete:
+                ids = self.encoding.render_conversation_for_completion(conversation, Role.ASSISTANT, config=_KEEP_AS_GIVEN)
+            else:
+                ids = self.encoding.render_conversation(conversation, config=_KEEP_AS_GIVEN)
+        except HarmonyError as error:
+            raise BadRequest(f"messages: harmony cannot write this chat: {error}", param="messages") from error
+        ids = self._with_long(list(ids), long)
+        if not continue_final_message:
+            return ids
+        last = messages[-1]
+        if not isinstance(last, AssistantMessage) or not last.content or last.tool_calls:
+            raise BadRequest("continue_final_message: the last message has no text to continue", param="continue_final_message")
+        return ids[:-1]
+
+    def _with_long(self, ids: list[int], long: Mapping[str, str]) -> list[int]:
+        """The ids with each stand-in replaced by its text. A text part is encoded alone, so this is what the library would give."""
+        at = 0
+        encoded = self.plain.encode_batch_fast(list(long.values()), add_special_tokens=False) if long else []
+        for stand_in, encoding in zip(long, encoded, strict=True):
+            held = self.encoding.encode(stand_in)
+            at = next(place for place in range(at, len(ids)) if ids[place : place + len(held)] == held)
+            ids[at : at + len(held)] = encoding.ids
+            at += len(encoding.ids)
+        return ids
+
+
+def _long_texts(messages: Sequence[Message]) -> tuple[dict[str, str], list[Message]]:
+    """The messages with a short stand-in for each long text, and the texts by stand-in, in order."""
+    parts = [part for message in messages for part in message.content if isinstance(part, TextContent)]
+    if not any(len(part.text) > LONG_TEXT for part in parts):
+        return {}, list(messages)
+    mark = _STAND_IN
+    while any(mark in part.text for part in parts):
+        mark += _STAND_IN
+    long: dict[str, str] = {}
+    changed = []
+    for message in messages:
+        content = []
+        for part in message.content:
+            if isinstance(part, TextContent) and len(part.text) > LONG_TEXT:
+                stand_in = f"{mark}{len(long)}{mark}"
+                long[stand_in] = part.text
+                content.append(TextContent(text=stand_in))
+            else:
+                content.append(part)
+        changed.append(message.model_copy(update={"content": content}))
+    return long, changed
+
+
+def _system(variables: Mapping[str, Any], date: str | None) -> Message:
+    content = SystemContent.new().with_conversation_start_date(date or datetime.now(UTC).strftime("%Y-%m-%d"))
+    effort = variables.get("reasoning_effort")
+    if effort is not None:
+        if effort not in EFFORTS:
+            raise BadRequest(f"reasoning_effort: harmony knows {', '.join(EFFORTS)}, not {effort!r}", param="reasoning_effort")
+        content = content.with_reasoning_effort(EFFORTS[effort])
+    identity = variables.get("model_identity")
+    if identity is not None:
+        if not isinstance(identity, str):
+            raise BadRequest("model_identity must be text", param="chat_template_kwargs.model_identity")
+        content = content.with_model_identity(identity)
+    return Message.from_role_and_content(Role.SYSTEM, content)
+
+
+def _chat(messages: Sequence[ChatMessage], tools: Sequence[JsonObject] | None) -> Iterator[Message]:
+    names = _names_of_calls(messages)
+    rest = list(enumerate(messages))
+    instructions: str | None = None
+    if rest and rest[0][1].role in ("system", "developer"):
+        index, first = rest.pop(0)
+        instructions = "".join(texts(first.content, f"messages.{index}"))
+    if instructions or tools:
+        yield _developer(instructions, tools)
+    for index, message in rest:
+        yield from _messages(message, names, f"messages.{index}")
+
+
+def _developer(instructions: str | None, tools: Sequence[JsonObject] | None) -> Message:
+    content = DeveloperContent.new()
+    if instructions:
+        content = content.with_instructions(instructions)
+    if tools:
+        functions = [tool["function"] for tool in tools]
+        content = content.with_function_tools(
+            [ToolDescription.new(f["name"], f.get("description") or "", parameters=f.get("parameters")) for f in functions]
+        )
+    return Message.from_role_and_content(Role.DEVELOPER, content)
+
+
+def _messages(message: ChatMessage, names: Mapping[str, str], where: str) -> Iterator[Message]:
+    if isinstance(message, AssistantMessage):
+        yield from _assistant(message, where)
+        return
+    parts = [TextContent(text=text) for text in texts(message.content, where)]
+    if message.role in ("system", "developer"):
+        yield _developer("".join(part.text for part in parts), None)
+    elif message.role == "user":
+        yield Message.from_role_and_contents(Role.USER, parts)
+    else:
+        author = Author.new(Role.TOOL, f"functions.{_tool_name(message, names, where)}")
+        yield Message(author=author, content=parts).with_channel("commentary").with_recipient("assistant")
+
+
+def _assistant(message: AssistantMessage, where: str) -> Iterator[Message]:
+    """What a turn is made of, in the order in which the model writes it: reasoning, what it says, calls."""
+    reasoning = message.reasoning if message.reasoning is not None else message.reasoning_content
+    if reasoning:
+        yield _said(reasoning).with_channel("analysis")
+    content = message.content if message.content is not None else message.refusal
+    parts = [TextContent(text=text) for text in texts(content, where)]
+    if any(part.text for part in parts):
+        yield Message.from_role_and_contents(Role.ASSISTANT, parts).with_channel("commentary" if message.tool_calls else "final")
+    for index, call in enumerate(message.tool_calls or ()):
+        arguments = arguments_text(call.function.arguments, f"{where}.tool_calls.{index}.function.arguments")
+        yield (
+            _said(arguments).with_channel("commentary").with_recipient(f"functions.{call.function.name}").with_content_type("json")
+        )
+
+
+def _said(text: str) -> Message:
+    return Message.from_role_and_content(Role.ASSISTANT, text)
+
+
+def _names_of_calls(messages: Sequence[ChatMessage]) -> dict[str, str]:
+    calls = (call for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls or ())
+    return {call.id: call.function.name for call in calls if call.id is not None}
+
+
+def _tool_name(message: ChatMessage, names: Mapping[str, str], where: str) -> str:
+    """Harmony names the function that a result is of, where the API gives the call's id."""
+    known = names.get(message.tool_call_id or "") if isinstance(message, ToolMessage) else None
+    name = known or message.name
+    if name is None:
+        raise BadRequest(
+            f"{where}.tool_call_id: no call before has this id, and the message has no name: harmony needs the function's",
+            param=f"{where}.tool_call_id",
+        )
+    return name
+
+
+def _without_old_reasoning(messages: Sequence[Message]) -> list[Message]:
+    finals = [
+        place for place, message in enumerate(messages) if message.author.role == Role.ASSISTANT and message.channel == "final"
+    ]
+    answered = finals[-1] if finals else 0
+    return [message for place, message in enumerate(messages) if place >= answered or message.channel != "analysis"]
