@@ -13,6 +13,7 @@ Ids = Literal["derived", "nine", "own"]
 @dataclass(frozen=True)
 class ReasoningFormat:
     """`starts` and `ends` are the markers around reasoning; any of each is understood. `label` is a word that follows the start.
+    `inner` are tokens that reasoning may hold, and that end no turn of a prompt.
     `wrap` are markers that the template puts around the answer, once reasoning has ended. `assumed`: the family's templates always
     open reasoning in the prompt, so it is open where the prompt is not known.
     """
@@ -21,6 +22,7 @@ class ReasoningFormat:
     starts: tuple[Marker, ...]
     ends: tuple[Marker, ...]
     label: Marker | None = None
+    inner: tuple[str, ...] = ()
     wrap: tuple[Marker, Marker] | None = None
     assumed: bool = False
     source: str = ""

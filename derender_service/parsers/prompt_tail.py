@@ -26,7 +26,8 @@ def opening(
         return State(ANSWER)
     if not prompt_token_ids:
         return State(THINKING if reasoning.assumed else START)
-    begin, bounded = _last_turn(prompt_token_ids, marks, control_ids)
+    inner = {i for i in control_ids if detokenizer.vocabulary.token(i) in reasoning.inner} if reasoning.inner else ()
+    begin, bounded = _last_turn(prompt_token_ids, frozenset(control_ids).difference(marks, inner))
     turn = prompt_token_ids[begin:]
     found = _last_marker((*reasoning.starts, *reasoning.ends), turn, marks, detokenizer)
     if found is None:
@@ -37,18 +38,16 @@ def opening(
         return State(START)
     if marker in reasoning.ends:
         return State(CONTENT) if rest.strip() else State(ANSWER, skip=_due(marker, rest))
-    label = reasoning.label.text + reasoning.label.after if reasoning.label else ""
-    if rest.removeprefix(label).strip():
-        return State(REASONING)
-    if label and not rest:
-        return State("label")
-    return State(REASONING) if label else State(THINKING, skip=_due(marker, rest))
+    if reasoning.label:
+        label = reasoning.label.text + reasoning.label.after
+        return State(REASONING, skip=label.removeprefix(rest) if label.startswith(rest) else "") if rest else State("label")
+    return State(REASONING) if rest.strip() else State(THINKING, skip=_due(marker, rest))
 
 
-def _last_turn(ids: Sequence[int], marks: Mapping[int, str], control_ids: Collection[int]) -> tuple[int, bool]:
+def _last_turn(ids: Sequence[int], ends_turn: Collection[int]) -> tuple[int, bool]:
     """Where the last turn's text begins, and whether a control token tells."""
     for place in range(len(ids) - 1, -1, -1):
-        if ids[place] in control_ids and ids[place] not in marks:
+        if ids[place] in ends_turn:
             return place + 1, True
     return 0, False
 

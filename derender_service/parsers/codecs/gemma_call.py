@@ -8,7 +8,7 @@ from typing import Literal
 from derender_service.parsers.codecs.json_string import escape
 from derender_service.parsers.codecs.json_value import after_white_space
 from derender_service.parsers.codecs.kept import kept
-from derender_service.parsers.codecs.literals import MAX_WORD, JsonBuilder
+from derender_service.parsers.codecs.literals import MAX_DEPTH, MAX_WORD, JsonBuilder
 from derender_service.parsers.codecs.saved import Saved
 from derender_service.parsers.events import Arguments, CallStart, Event
 from derender_service.parsers.names import MAX_NAME, is_name
@@ -112,8 +112,9 @@ class GemmaCall(Saved):
                 self.expects = "pair"
             return at + 1
         if character in "{[" and not self.json.at_key:
-            events.append(Arguments(self.json.open(character)))
-            self.expects = "pair"
+            if len(self.json.stack) < MAX_DEPTH:
+                events.append(Arguments(self.json.open(character)))
+                self.expects = "pair"
             return at + 1
         if character in ",:":
             return at + 1

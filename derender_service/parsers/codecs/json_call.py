@@ -15,6 +15,7 @@ from derender_service.parsers.names import MAX_NAME, is_name
 
 Expects = Literal["object", "first key", "next key", "key", "colon", "value", "name", "arguments", "other", "comma"]
 
+MAX_SPARE = 1_000
 ARGUMENT_KEYS = ("arguments", "parameters")
 
 
@@ -24,7 +25,8 @@ class JsonCall(Saved):
 
     `raw` is the text since the object began, while no call has come of it: if none does, it is content. With `sure` a name alone is
     not enough: the object counts as a call only once its arguments have begun (for formats without markers, where any JSON answer
-    begins like a call). `refused`: this is no call. `done`: the object has ended.
+    begins like a call). `spare` counts the characters of other values before it is known for a call: many make it none.
+    `refused`: this is no call. `done`: the object has ended.
     """
 
     sure: bool = False
@@ -38,6 +40,7 @@ class JsonCall(Saved):
     early: str = ""
     arguments: JsonArguments = field(default_factory=JsonArguments)
     other: JsonValue = field(default_factory=JsonValue)
+    spare: Annotated[int, Field(ge=0)] = 0
     raw: str = ""
     refused: bool = False
     done: bool = False
@@ -79,10 +82,7 @@ class JsonCall(Saved):
         if self.expects == "arguments":
             return self._arguments(text, at, stops, events)
         if self.expects == "other":
-            at = self.other.take(text, at, stops)
-            if self.other.done:
-                self.expects = "comma"
-            return at
+            return self._other(text, at, stops)
         at = after_white_space(text, at)
         if at == len(text):
             return at
@@ -119,7 +119,7 @@ class JsonCall(Saved):
                 self.word = ""
                 break
             self.escaped = character == "\\" and not self.escaped
-            if len(self.word) <= 6 * MAX_NAME:
+            if len(self.word) <= 2 * MAX_NAME:
                 self.word += character
             elif not self.started:
                 self.refused = True
@@ -163,6 +163,16 @@ class JsonCall(Saved):
         if self.arguments.value.done:
             self.expects = "comma"
         return at
+
+    def _other(self, text: str, at: int, stops: str) -> int:
+        """The value of a key that means nothing here."""
+        waits = not self.started
+        end = self.other.take(text[: at + MAX_SPARE - self.spare] if waits else text, at, stops)
+        self.spare += end - at if waits else 0
+        self.refused = waits and self.spare >= MAX_SPARE
+        if self.other.done:
+            self.expects = "comma"
+        return end
 
     def _close(self, events: list[Event]) -> None:
         self.done = self.started
@@ -217,10 +227,10 @@ class JsonCalls(Saved):
                     self.call = JsonCall(sure=self.sure)
                     continue
                 elif self.opened and character == "]":
-                    self.done, self.refused = bool(self.count), not self.count
+                    self._end()
                 elif not (self.opened and self.count and character == ","):
                     if character not in stops:
-                        self.refused = True
+                        self._end()
                     self._keep(text[before:at])
                     return events, at
                 at += 1
@@ -230,8 +240,12 @@ class JsonCalls(Saved):
     def skip(self, text: str, at: int) -> int:
         if self.call is not None:
             return self.call.skip(text, at)
-        self.refused = True
+        self._end()
         return at
+
+    def _end(self) -> None:
+        """Something else than a further call stands here: after a call the array has ended, without its bracket."""
+        self.done, self.refused = bool(self.count), not self.count
 
     def finish(self) -> list[Event]:
         if self.call is None:

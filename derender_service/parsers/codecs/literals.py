@@ -10,6 +10,8 @@ from derender_service.parsers.codecs.parameter_types import dumped
 from derender_service.parsers.codecs.saved import Saved
 
 _CONSTANTS = {"true": "true", "false": "false", "null": "null", "none": "null"}
+MAX_DEPTH = 200
+"""Brackets that may be open at once."""
 MAX_WORD = 400
 """Characters of a constant or a number."""
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from derender_service.parsers.codecs.json_string import escape
 from derender_service.parsers.codecs.json_value import after_white_space
 from derender_service.parsers.codecs.kept import kept
-from derender_service.parsers.codecs.literals import MAX_WORD, JsonBuilder
+from derender_service.parsers.codecs.literals import MAX_DEPTH, MAX_WORD, JsonBuilder
 from derender_service.parsers.codecs.saved import Saved
 from derender_service.parsers.events import Arguments, CallStart, Event
 from derender_service.parsers.names import MAX_NAME, is_name
@@ -49,7 +49,7 @@ class PythonCalls(Saved):
 
     @property
     def quoted(self) -> bool:
-        return self.expects == "string"
+        return self.expects == "string" or (self.expects == "triple?" and not self.text)
 
     def take(self, text: str, at: int, stops: str = "") -> tuple[list[Event], int]:
         events, start = list[Event](), at
@@ -150,12 +150,12 @@ class PythonCalls(Saved):
         if character in "'\"":
             self.expects, self.quote = "triple?", '"' if character == '"' else "'"
             return at + 1
-        if character in "[{(":
+        if character in "[{(" and len(self.json.stack) < MAX_DEPTH:
             events.append(Arguments(self.json.open("[" if character == "(" else character)))
             return at + 1
         if character in "]})":
             return at + self._after(character, events)
-        if character in ",=:":
+        if character in ",=:[{(":
             self.expects = "broken"
             return at
         self.expects, self.text = "word", ""

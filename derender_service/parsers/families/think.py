@@ -31,8 +31,9 @@ MISTRAL = ReasoningFormat(
     (Marker("[/THINK]"), Marker("</think>", before="\n", after="\n")),
     source="Magistral: [THINK] tokens since v13 (mistral_common), <think> as text in v11's system prompt",
 )  # fmt: skip
-SEED_OSS = _think(
-    "seed_oss", Marker("<seed:think>", before="\n"), Marker("</seed:think>", after="\n"),
+SEED_OSS = ReasoningFormat(
+    "seed_oss", (Marker("<seed:think>", before="\n"),), (Marker("</seed:think>", after="\n"),),
+    inner=("<seed:cot_budget_reflect>", "</seed:cot_budget_reflect>"),
     source="Seed-OSS' template: '\\n<seed:think>' + reasoning + '</seed:think>' + '\\n' + content",
 )  # fmt: skip
 MINIMAX_M2 = _think(
