@@ -21,7 +21,8 @@ _ALIASES = {
     "unsigned": "i", "float": "f", "double": "f", "bool": "b", "dict": "o", "arr": "a", "list": "a", "sequence": "a",
 }  # fmt: skip
 _ORDER = "nifboas"
-_MAX_DEPTH = 16
+_LONGEST_NAME, _LONGEST_REFERENCE = 32, 512
+"""Characters of a type's name and of a `$ref`."""
 
 Kind = Annotated[str, Field(pattern="^[nifboas]{1,7}$")]
 """The types that a value may have, as letters, in the order in which they are tried."""
@@ -34,33 +35,58 @@ def kinds_of(tools: Iterable[tuple[str, Mapping[str, Any] | None]]) -> dict[str,
         properties = schema.get("properties") if schema else None
         if not isinstance(properties, Mapping):
             continue
-        kinds = {key: _kinds(value, schema or {}, _MAX_DEPTH) for key, value in properties.items()}
-        if known := {key: kind for key, kind in kinds.items() if kind != STRING}:
+        letters = _letters_of(properties.values(), schema or {})
+        kinds = {key: "".join(letter for letter in _ORDER if letter in letters[id(value)]) for key, value in properties.items()}
+        if known := {key: kind for key, kind in kinds.items() if kind not in ("", STRING)}:
             table[name] = known
     return table
 
 
-def _kinds(schema: Any, root: Mapping[str, Any], depth: int) -> str:
-    found = _collect(schema, root, depth)
-    return "".join(letter for letter in _ORDER if letter in found) or STRING
+def _letters_of(schemas: Iterable[Any], root: Mapping[str, Any]) -> dict[int, set[str]]:
+    """The types of these schemas, and of each that they name or are put together of, by its `id`.
+
+    Each schema is looked at once, whoever names it, so the work is linear in the text: `$ref`s that meet again, or go round in
+    circles, would else stand for endless types.
+    """
+    found: dict[int, set[str]] = {}
+    users: dict[int, list[int]] = {}
+    due = list(schemas)
+    while due:
+        schema = due.pop()
+        if id(schema) in found:
+            continue
+        branches, own = _branches(schema, root), _own(schema)
+        found[id(schema)] = own if own or branches else {STRING}
+        for branch in branches:
+            users.setdefault(id(branch), []).append(id(schema))
+        due += branches
+    grown = list(found)
+    while grown:
+        place = grown.pop()
+        for user in users.get(place, ()):
+            if not found[place] <= found[user]:
+                found[user] |= found[place]
+                grown.append(user)
+    return found
 
 
-def _collect(schema: Any, root: Mapping[str, Any], depth: int) -> set[str]:
-    if not isinstance(schema, Mapping) or depth == 0:
-        return {STRING}
+def _branches(schema: Any, root: Mapping[str, Any]) -> list[Any]:
+    if not isinstance(schema, Mapping):
+        return []
     if isinstance(schema.get("$ref"), str):
-        return _collect(_resolve(schema["$ref"], root), root, depth - 1)
-    found: set[str] = set()
-    given = schema.get("type")
-    for name in given if isinstance(given, list) else [given]:
-        if isinstance(name, str):
-            found.add(_letter(name.lower()))
-    for value in schema["enum"] if isinstance(schema.get("enum"), list) else ():
-        found.add(_of_value(value))
-    for keyword in ("anyOf", "oneOf", "allOf"):
-        for branch in schema[keyword] if isinstance(schema.get(keyword), list) else ():
-            found |= _collect(branch, root, depth - 1)
-    return found or {STRING}
+        return [_resolve(schema["$ref"], root)]
+    lists = (schema.get(keyword) for keyword in ("anyOf", "oneOf", "allOf"))
+    return [branch for branches in lists if isinstance(branches, list) for branch in branches]
+
+
+def _own(schema: Any) -> set[str]:
+    """The types that a schema says by itself; where it is but a reference, none."""
+    if not isinstance(schema, Mapping) or isinstance(schema.get("$ref"), str):
+        return set()
+    given, values = schema.get("type"), schema.get("enum")
+    names = given if isinstance(given, list) else [given]
+    types = {_letter(name[:_LONGEST_NAME].lower()) for name in names if isinstance(name, str)}
+    return types | {_of_value(value) for value in (values if isinstance(values, list) else ())}
 
 
 def _letter(name: str) -> str:
@@ -81,7 +107,7 @@ def _of_value(value: Any) -> str:
 
 def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
     """A schema named by a pointer within the tool's own; None where there is none."""
-    if not reference.startswith("#/"):
+    if not reference.startswith("#/") or len(reference) > _LONGEST_REFERENCE:
         return None
     place: Any = root
     for step in reference[2:].split("/"):
