@@ -13,8 +13,13 @@ from protocol.base import JsonObject
 from protocol.chat import ChatCompletion
 from protocol.completion import Completion, CompletionChoice
 from protocol.derender import DerenderChatRequest, DerenderCompletionRequest, DerenderContext
+from protocol.errors import BadRequest
 from protocol.generate import GenerateChoice, GenerateResponse
+from protocol.sampling import MAX_CHOICES
 from protocol.usage import CompletionTokensDetails, Usage
+
+MAX_REPEATED = 2**25
+"""Ids and characters: the prompts that an answer repeats with its choices."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ def derender_chat(derenderer: Derenderer, request: DerenderChatRequest) -> ChatC
     context = context_of(derenderer, asked, source.prompt_tokens)
     prefix = echoed(derenderer, asked, source.prompt_token_ids)
     parsed = derenderer.told(asked) if derenderer.parsing is not None else None
+    _check_repeated(len(prefix) * len(response.choices), f"{source.where}.choices")
     steps = list(_steps(derenderer, source, context, prefix, parsed))
     return ChatCompletion(
         id=response.request_id,
@@ -57,7 +63,7 @@ def derender_completion(derenderer: Derenderer, request: DerenderCompletionReque
     responses, original = request.generate_responses, request.completion_request
     choices: list[CompletionChoice] = []
     steps: list[Advance] = []
-    prompt_tokens = 0
+    prompt_tokens = repeated = 0
     for place, response in enumerate(responses):
         ids = request.prompt_token_ids[place] if request.prompt_token_ids else None
         count = request.prompt_tokens[place] if request.prompt_tokens else None
@@ -65,6 +71,9 @@ def derender_completion(derenderer: Derenderer, request: DerenderCompletionReque
         context = context_of(derenderer, original, source.prompt_tokens)
         prefix = echoed(derenderer, original, source.prompt_token_ids)
         prompt_tokens += source.prompt_tokens
+        returned = (source.prompt_token_ids or ()) if context.return_token_ids else ()
+        repeated += len(response.choices) * (len(prefix) + len(returned))
+        _check_repeated(repeated, f"{source.where}.choices")
         for _, step in _steps(derenderer, source, context, prefix, None):
             prompt = source.prompt_token_ids
             choices.append(completion_choice(derenderer, context, len(choices), step, prefix=prefix, prompt_token_ids=prompt))
@@ -84,6 +93,10 @@ def _source(
 ) -> _Source:
     prompt = ids if ids is not None else response.prompt_token_ids
     derenderer.check_ids(prompt, ids_param)
+    derenderer.check_length(len(prompt or ()), ids_param)
+    if len(response.choices) > MAX_CHOICES:
+        message = f"{len(response.choices)} choices, but an answer has {MAX_CHOICES} at most (n)"
+        raise BadRequest(message, param=f"{where}.choices")
     if count is None:
         told = response.usage.prompt_tokens if response.usage else 0
         count = len(prompt) if prompt is not None else told
@@ -93,14 +106,22 @@ def _source(
 def _steps(
     derenderer: Derenderer, source: _Source, context: DerenderContext, prefix: str, chat_request: JsonObject | None
 ) -> Iterator[tuple[GenerateChoice, Advance]]:
+    state = opened(derenderer, context, source.prompt_token_ids, created=0, prefix=prefix, chat_request=chat_request)
+    start = begun(derenderer, context, state)
     for place, choice in enumerate(source.response.choices):
         where = f"{source.where}.choices.{place}"
         derenderer.check_ids(choice.token_ids, f"{where}.token_ids")
         derenderer.check_logprobs(choice.logprobs, f"{where}.logprobs")
         derenderer.check_length(source.prompt_tokens + len(choice.token_ids or ()), f"{where}.token_ids")
-        state = opened(derenderer, context, source.prompt_token_ids, created=0, prefix=prefix, chat_request=chat_request)
-        step, _, _ = advance(begun(derenderer, context, state), derenderer.eos_token_ids, state, context, choice, last=True)
+        step, _, _ = advance(start, derenderer.eos_token_ids, state, context, choice, last=True)
         yield choice, step
+
+
+def _check_repeated(count: int, param: str) -> None:
+    """Refuses a small body that asks for a huge answer: each choice repeats its prompt. `count`: ids and characters of prompts."""
+    if count > MAX_REPEATED:
+        message = f"each choice repeats its prompt, and that makes more than {MAX_REPEATED} ids and characters: send fewer at once"
+        raise BadRequest(message, param=param)
 
 
 def _created(response: GenerateResponse, given: int | None) -> int:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 
 from derender_service.utf8 import REPLACEMENT, incomplete_tail
 from derender_service.window import Window
@@ -34,10 +35,10 @@ class ByteFallbackDecoder:
     def push(self, window: Window, tokens: Sequence[str], *, join_added: bool = False) -> tuple[str, Window]:
         parts: list[str] = []
         last = window.context[-1] if window.context else ""
-        broken = isinstance(self._read(last), int)
+        broken = isinstance(self._spelled(last), int)
         run = bytearray()
-        for token in (*window.pending, *tokens):
-            piece = self._read(token)
+        given = [(token, self._spelled(token)) for token in window.pending]
+        for token, piece in chain(given, zip(tokens, map(self._read, tokens), strict=True)):
             if isinstance(piece, str):
                 if run:
                     parts.append(REPLACEMENT * len(run) if broken else _resolve(run))
@@ -76,14 +77,15 @@ class ByteFallbackDecoder:
     def _read(self, token: str) -> str | int:
         known = self._pieces.get(token)
         if known is None:
-            text = token
-            for old, new in self._replacements:
-                text = text.replace(old, new)
-            match = _BYTE_TOKEN.fullmatch(text)
-            known = int(match[1], 16) if match else text
-            if len(self._pieces) < 1_000_000:
-                self._pieces[token] = known
+            known = self._pieces[token] = self._spelled(token)
         return known
+
+    def _spelled(self, token: str) -> str | int:
+        """Not kept: a window comes from a client, and may spell anything. `_read` keeps what the vocabulary has."""
+        for old, new in self._replacements:
+            token = token.replace(old, new)
+        match = _BYTE_TOKEN.fullmatch(token)
+        return int(match[1], 16) if match else token
 
 
 def _may_be_valid(run: bytearray) -> bool:

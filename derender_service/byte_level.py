@@ -25,7 +25,7 @@ class ByteLevelDecoder:
 
     def push(self, window: Window, tokens: Sequence[str], *, join_added: bool = False) -> tuple[str, Window]:
         shown = self._dangling(window.context) if window.context else b""
-        data = shown + b"".join(map(self.piece, window.pending)) + b"".join(map(self.piece, tokens))
+        data = shown + b"".join(map(_bytes_of, window.pending)) + b"".join(map(self.piece, tokens))
         waiting = incomplete_tail(data)
         body, tail = (data[:-waiting], data[-waiting:]) if waiting else (data, b"")
         if shown and not body:
@@ -39,17 +39,20 @@ class ByteLevelDecoder:
     def piece(self, token: str) -> bytes:
         known = self._pieces.get(token)
         if known is None:
-            try:
-                known = bytes([BYTE_OF[character] for character in token])
-            except KeyError:  # an added token outside the alphabet: its own UTF-8
-                known = token.encode("utf-8", "surrogatepass")
-            if len(self._pieces) < 1_000_000:
-                self._pieces[token] = known
+            known = self._pieces[token] = _bytes_of(token)
         return known
 
     def _dangling(self, context: Sequence[str]) -> bytes:
-        data = b"".join(map(self.piece, context))
+        data = b"".join(map(_bytes_of, context))
         return data[len(data) - incomplete_tail(data) :]
+
+
+def _bytes_of(token: str) -> bytes:
+    """Not kept: a window comes from a client, and may spell anything. `piece` keeps what the vocabulary has."""
+    try:
+        return bytes([BYTE_OF[character] for character in token])
+    except KeyError:  # an added token outside the alphabet: its own UTF-8
+        return token.encode("utf-8", "surrogatepass")
 
 
 def _spelled(data: bytes) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from derender_service.calls import CallPart, parts
 from derender_service.parsers.events import Content, Event, Reasoning
-from derender_service.sources import Place, Source, Stretch
+from derender_service.sources import GrammarSource, Place, Source, Stretch
 from derender_service.stop_strings import Held, screen
 from protocol.derender import DerenderContext, DerenderStreamState, GenerateChunkChoice
 from protocol.generate import FinishReason, GenerateChoice
@@ -65,7 +65,7 @@ def advance(
     unread = [*due, *ids]
     silent = (last or waits) and _silent(unread, choice, stops, begun.closing, context)
     readable = [*(unread[:-1] if silent else unread), *(_stopped_by(choice, eos_token_ids, begun.closing) if last else ())]
-    reader = _Reader(begun.source, context, last)
+    reader = _Reader(_until_its_end(begun.source, choice), context, last)
     before = _Position(begun.place, Held(state.held_text, state.held_reasoning), state.token_count - len(due))
     read = reader.read(before, readable)
     used, reasoning = ids, read.reasoning
@@ -133,6 +133,12 @@ def _silent(ids: Sequence[int], choice: Choice, stops: frozenset[int], closing: 
     return choice.finish_reason is FinishReason.STOP and (last in stops if reason is None else last == reason)
 
 
+def _until_its_end(source: Source, choice: Choice) -> Source:
+    """The source, told whether the model itself ends the output: then what lacks but an end marker is whole."""
+    ended = choice.finish_reason is FinishReason.STOP and not isinstance(choice.stop_reason, str)
+    return replace(source, ended=True) if ended and isinstance(source, GrammarSource) else source
+
+
 def _stopped_by(choice: Choice, eos_token_ids: tuple[int, ...], closing: frozenset[int]) -> list[int]:
     """The marker that ended the choice, to be read again: some workers leave it out of the ids, and a second end says nothing."""
     if choice.finish_reason is not FinishReason.STOP:
@@ -190,17 +196,19 @@ class _Reader:
 
     def until_match(self, at: _Position, ids: Sequence[int]) -> tuple[int, int]:
         """How many of the ids it takes until a stop string is complete, and how many of these are reasoning. Asked only when one
-        is, so ids are read one by one here."""
+        is: the half of the ids that holds its end is halved again."""
         if not self._source.divisible:
             return len(ids), self.read(at, ids).reasoning
-        one_by_one = _Reader(self._source, self._context, last=False)
-        reasoning = 0
-        for count, token_id in enumerate(ids, start=1):
-            read = one_by_one.read(at, [token_id])
-            at, reasoning = read.position, reasoning + read.reasoning
+        reader = _Reader(self._source, self._context, last=False)
+        count, reasoning = 0, 0
+        while len(ids) > 1:
+            half = len(ids) // 2
+            read = reader.read(at, ids[:half])
             if read.matched is not None:
-                return count, reasoning
-        return len(ids), reasoning
+                ids = ids[:half]
+            else:
+                at, count, reasoning, ids = read.position, count + half, reasoning + read.reasoning, ids[half:]
+        return count + len(ids), reasoning + reader.read(at, ids).reasoning
 
     def offsets(self, place: Place, ids: Sequence[int], start: int) -> list[int]:
         offsets: list[int] = []

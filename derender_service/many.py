@@ -31,7 +31,7 @@ from protocol.errors import BadRequest, invalid
 from service_kit.body import documented, json_response
 from service_kit.disconnect import while_connected
 from service_kit.json_array import elements
-from service_kit.offload import INLINE_BYTES, offload
+from service_kit.offload import is_small, offload
 
 router = APIRouter(tags=["derender"])
 
@@ -58,7 +58,7 @@ async def batch(request: Request) -> Response:
     body = await request.body()
     state = request.app.state
     answer = _Answer(state.derenderer, state.state_keys, state.derender_metrics)
-    if len(body) <= INLINE_BYTES:
+    if is_small(body):
         return _listed(answer.slice(elements(body, limit=MAX_ITEMS)))
     return _listed(await while_connected(request, answer.sliced(body)))
 

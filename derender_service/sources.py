@@ -6,7 +6,7 @@ can be read again in other cuts.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pydantic import ValidationError
@@ -70,6 +70,8 @@ class PlainSource:
 
 @dataclass(frozen=True)
 class GrammarSource:
+    """`ended`: where the output ends, the model ended it (see `parsers.driver.read`)."""
+
     detokenizer: Detokenizer
     grammar: Grammar
     types: Types
@@ -77,8 +79,13 @@ class GrammarSource:
     keep_special: bool
     join_added: bool
     divisible: bool = True
+    ended: bool = False
 
     def read(self, place: Place, token_ids: Sequence[int], *, last: bool) -> Stretch:
+        stretch = self._read(place, token_ids, last=last)
+        return stretch if stretch.reasoning is not None else replace(stretch, reasoning=self._reasoning(place, token_ids)[0])
+
+    def _read(self, place: Place, token_ids: Sequence[int], *, last: bool) -> Stretch:
         assert place.parse is not None
         found, window = pieces(
             self.detokenizer,
@@ -91,21 +98,22 @@ class GrammarSource:
         if last and (rest := self.detokenizer.finish(window)):
             found.append(Text(rest, ()))
         try:
-            reading = read(self.grammar, place.parse, found, last=last, types=self.types, named=self.named)
+            reading = read(self.grammar, place.parse, found, last=last, ended=self.ended, types=self.types, named=self.named)
         except (StuckParser, ValidationError) as error:
             raise refused(error) from error
-        count = reading.reasoning_tokens
-        if count is None:
-            count = self._count(place, token_ids)
-        return Stretch(reading.events, Place(window, reading.state), sum(len(piece.text) for piece in found), count)
+        characters = sum(len(piece.text) for piece in found)
+        return Stretch(reading.events, Place(window, reading.state), characters, reading.reasoning_tokens)
 
-    def _count(self, place: Place, token_ids: Sequence[int]) -> int:
-        """Reasoning tokens where a run of ids held the end of reasoning: told id by id."""
-        count = 0
-        for token_id in token_ids:
-            stretch = self.read(place, (token_id,), last=False)
-            place, count = stretch.place, count + (stretch.reasoning or 0)
-        return count
+    def _reasoning(self, place: Place, token_ids: Sequence[int]) -> tuple[int, Place]:
+        """Reasoning tokens where a run of ids held the end of reasoning, and where the run leads to. The run is halved until no
+        part of several ids holds one: that reads each id a few times, and not each by itself."""
+        stretch = self._read(place, token_ids, last=False)
+        if stretch.reasoning is not None:
+            return stretch.reasoning, stretch.place
+        half = len(token_ids) // 2
+        first, place = self._reasoning(place, token_ids[:half])
+        second, place = self._reasoning(place, token_ids[half:])
+        return first + second, place
 
 
 @dataclass(frozen=True)

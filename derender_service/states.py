@@ -93,13 +93,17 @@ def kept(
 def replayed(
     derenderer: Derenderer, context: DerenderContext, fresh: DerenderStreamState, given: DerenderStreamState
 ) -> DerenderStreamState:
-    """The state that `given` would be if this server had read its history: `fresh` led over it, a chunk at a time.
+    """The state that `given` would be if this server had read its history: `fresh` led over it. Where chunks make a difference,
+    a chunk at a time.
 
     For states of a server that keeps no checkpoint. What has been sent already is taken from `given`.
     """
     derenderer.check_ids(given.output_token_ids, "stream_state.output_token_ids")
+    derenderer.check_length(context.prompt_tokens + len(given.output_token_ids), "stream_state.output_token_ids")
     state = fresh
-    for ids in history_of(given.output_token_ids, given.output_chunk_lens):
+    history = history_of(given.output_token_ids, given.output_chunk_lens)
+    divisible = begun(derenderer, context, fresh).source.divisible
+    for ids in [given.output_token_ids] if divisible and history else history:
         if state.stopped:
             break
         choice = GenerateChunkChoice(index=0, token_ids=list(ids))
@@ -107,8 +111,25 @@ def replayed(
             begun(derenderer, context, state), derenderer.eos_token_ids, state, context, choice, last=False
         )
         state = kept(derenderer, context, state, place, step.token_ids)
-    told = {"role_sent": given.role_sent, "last_tool_call_ids": given.last_tool_call_ids, "created": given.created or fresh.created}
+    told: JsonObject = {
+        "role_sent": given.role_sent,
+        "last_tool_call_ids": given.last_tool_call_ids,
+        "created": given.created or fresh.created,
+    }
+    if state.output_token_ids:
+        told["output_chunk_lens"] = _covering(given.output_chunk_lens, len(state.output_token_ids))
     return state.model_copy(update=told)
+
+
+def _covering(lengths: Sequence[int], count: int) -> list[int]:
+    """The first of these lengths, as many as make `count`; the last one cut to it."""
+    found = []
+    for length in lengths:
+        if count <= 0:
+            break
+        found.append(min(length, count))
+        count -= length
+    return found
 
 
 def _window(state: DerenderStreamState) -> Window:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tokenizers import Tokenizer
 
@@ -14,7 +14,7 @@ from derender_service.parsers.harmony.header import CHANNEL, CONSTRAIN, MESSAGE,
 from derender_service.parsers.markers import Marker, Step
 from derender_service.parsers.pieces import Mark, pieces
 from derender_service.parsers.regions import Body, Channel, Region
-from derender_service.parsers.run import CONTENT, REASONING, Run
+from derender_service.parsers.run import CONTENT, REASONING, Run, StuckParser
 from derender_service.parsers.state import State
 from derender_service.window import START as EMPTY
 from model_profile.harmony_vocabulary import MARKERS
@@ -41,6 +41,11 @@ class HeaderRegion(Region):
     """Whether calls are looked for; if not, their bodies are content."""
 
     by_id: ClassVar[bool] = True
+
+    def load(self, saved: dict[str, Any] | None, run: Run) -> None:
+        # Readings of headers are kept, so what a client may name one by is bounded.
+        if len(run.state.header) > MAX_IDS:
+            raise StuckParser(f"a header that has not ended has {MAX_IDS} ids at most")
 
     def entered(self, run: Run) -> None:
         run.state.header, run.state.word = (), ""
