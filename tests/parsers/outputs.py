@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from derender_service.parsers.families import REASONING
+from derender_service.parsers.families import REASONING, TOOLS
 from derender_service.parsers.formats import ReasoningFormat
 from tests.parsers.kit import Setting, control_ids, encode
 from tests.parsers.layouts import LAYOUTS, VARIANTS, Layout
@@ -18,6 +18,8 @@ TOKENIZERS = {
     "granite": "smollm2_granite", "llama3_json": "llama3_1_pytag",
 }  # fmt: skip
 """Of the formats whose markers are tokens of a tokenizer of their own; the others are read with `qwen3_marked`."""
+FORMATS = sorted(name for name, format in TOOLS.items() if format.name == name)
+"""The tool formats that differ, each under its own name."""
 WITHOUT_TOKENS = "smollm2"
 """Here every marker is text."""
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from derender_service.parsers.families import REASONING, TOOLS
+from derender_service.parsers.families import REASONING
 from tests.parsers.judge import same_json
 from tests.parsers.kit import Answer, detokenizer, parse, sized
-from tests.parsers.outputs import Output, cuts, outputs
+from tests.parsers.outputs import FORMATS, Output, cuts, outputs
 from tests.parsers.writer import Script
 
 EXAMPLES = settings(max_examples=25, deadline=None)
@@ -72,7 +72,7 @@ def _released(own: str, right: str, text: str, script: Script, *, waiting: bool)
     return False
 
 
-@pytest.mark.parametrize("tools", sorted(TOOLS))
+@pytest.mark.parametrize("tools", FORMATS)
 @given(data=st.data())
 @EXAMPLES
 def test_a_tool_format_is_read_as_it_was_written(tools: str, data: st.DataObject) -> None:
@@ -86,7 +86,7 @@ def test_a_reasoning_format_is_read_as_it_was_written(reasoning: str, data: st.D
     _check_whole(data, data.draw(outputs(data.draw(ANY_TOOLS), reasoning)))
 
 
-@pytest.mark.parametrize("tools", sorted(TOOLS))
+@pytest.mark.parametrize("tools", FORMATS)
 @given(data=st.data())
 @EXAMPLES
 def test_a_cut_call_takes_nothing_back(tools: str, data: st.DataObject) -> None:

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from derender_service.parsers.driver import read
-from derender_service.parsers.families import REASONING, TOOLS
+from derender_service.parsers.families import REASONING
 from derender_service.parsers.pieces import pieces
 from derender_service.parsers.run import StuckParser
 from derender_service.parsers.state import State
 from derender_service.window import START
 from tests.parsers.kit import Setting, detokenizer, encode, parse, sized
 from tests.parsers.one_call import CALLS, VALUE
-from tests.parsers.outputs import TOKENIZERS, WITHOUT_TOKENS, cuts
+from tests.parsers.outputs import FORMATS, TOKENIZERS, WITHOUT_TOKENS, cuts
 from tests.parsers.values import every_marker, texts
 
 REFUSALS = (ValidationError, StuckParser)
@@ -53,7 +53,7 @@ def _ids(draw: st.DrawFn, setting: Setting) -> list[int]:
     return [token_id for part in draw(st.lists(parts, max_size=8)) for token_id in part]
 
 
-@pytest.mark.parametrize("tools", sorted(TOOLS))
+@pytest.mark.parametrize("tools", FORMATS)
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
 def test_any_ids_are_read_alike_in_any_chunking(tools: str, data: st.DataObject) -> None:
@@ -107,7 +107,7 @@ def _mutated_reader(draw: st.DrawFn, reader: dict[str, Any]) -> dict[str, Any]:
     return {**reader, key: draw(st.one_of(WORDS, JSON))}
 
 
-@pytest.mark.parametrize("tools", sorted(TOOLS))
+@pytest.mark.parametrize("tools", FORMATS)
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_mutated_state_is_refused_or_read_on_from(tools: str, data: st.DataObject) -> None:
