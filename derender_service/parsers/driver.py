@@ -20,8 +20,18 @@ class Reading:
     reasoning_tokens: int | None
 
 
-def read(grammar: Grammar, state: State, pieces: Sequence[Piece], *, last: bool, types: Types, named: str = "") -> Reading:
-    """Reads pieces from where `state` stands. `last`: the output ends with them.
+def read(
+    grammar: Grammar,
+    state: State,
+    pieces: Sequence[Piece],
+    *,
+    last: bool,
+    types: Types,
+    named: str = "",
+    ended: bool = False,
+) -> Reading:
+    """Reads pieces from where `state` stands. `last`: the output ends with them; `ended`: because the model ended it, not because
+    it was cut.
 
     Any cut of the same pieces gives the same events (law L1): what may still become a marker is held, at most the longest
     marker and the white space before it. `state` must be one of this grammar's: see `checkpoint`.
@@ -40,5 +50,5 @@ def read(grammar: Grammar, state: State, pieces: Sequence[Piece], *, last: bool,
         if thinking and not run.crossed and count is not None:
             count += ids
     if last:
-        run.finish()
+        run.finish(ended=ended)
     return Reading(merged(run.events), run.saved(), count)

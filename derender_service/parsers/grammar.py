@@ -89,7 +89,9 @@ def _bare(tools: ToolFormat | None, choice: Choice) -> tuple[Step, ...]:
     if tools is None:
         return ()
     demanded = {"required": (Step(Marker("["), "required", keep=True),), "named": (Step(Marker("{"), "named", keep=True),)}
-    return (*demanded.get(choice, ()), *tools.bare)
+    bare = (*demanded.get(choice, ()), *tools.bare)
+    # A marker that begins as these do must not be taken for one of them.
+    return (*bare, *(step for step in tools.entry if step.marker.text.startswith(tuple(other.marker.text for other in bare))))
 
 
 def _reasoning_markers(reasoning: ReasoningFormat | None) -> tuple[Marker, ...]:

@@ -76,11 +76,18 @@ class Run:
     def _stuck(self) -> StuckParser:
         return StuckParser(f"the parser's state does not fit region {self.state.region!r}")
 
-    def finish(self) -> None:
-        """The output has ended. What was held back is no markup."""
+    def finish(self, *, ended: bool = False) -> None:
+        """The output has ended. What was held back is no markup. A call that the model `ended` is whole where it lacks no more than
+        its end marker, and one without arguments has none."""
+        if ended:
+            self.region.end(self)
         self.region.finish(self)
-        if self.state.raw and self.state.spoken:
-            self.emit(Content(self.state.raw))
+        if ended and self.state.open:
+            if self.region.whole:
+                self.region.close(self)
+            if not self.state.written:
+                self.emit(Arguments("{}"))
+        self._unkept()
 
     def saved(self) -> State:
         self.state.reader = self.region.dump(self.reader)
@@ -91,7 +98,7 @@ class Run:
         if isinstance(event, CallStart):
             state.calls += 1
             state.open, state.written = True, False
-            state.raw, state.spoken, state.thought, self.called = "", False, False, event.name
+            state.raw, state.thought, self.called = "", False, event.name
         elif isinstance(event, Arguments):
             state.written = True
         elif not event.text:
@@ -101,7 +108,12 @@ class Run:
     def keep(self, text: str) -> None:
         """Markup that is content after all if no call comes of it."""
         self.state.raw = kept(self.state.raw, text)
-        self.state.spoken = self.state.spoken or not text.isspace()
+
+    def _unkept(self) -> None:
+        """No call came of what was kept: it is content. White space alone stood between markers, and is nothing."""
+        if self.state.raw.strip():
+            self.emit(Content(self.state.raw))
+        self.state.raw, self.state.thought = "", False
 
     def go(self, step: Step, dropped: str = "") -> None:
         """Takes a step, over white space that its marker brought along."""
@@ -112,12 +124,14 @@ class Run:
         ended, thinking = state.open, self.region.thinking
         self.enter(step.to)
         state.skip = "" if step.keep else step.marker.after
+        marker = dropped + ("" if step.keep else step.marker.text)
         if self.region.plain:
-            if state.raw and state.spoken:
-                self.emit(Content(state.raw))
-            state.raw, state.spoken, state.thought = "", False, False
-        elif not (state.open or ended or (step.closes and not state.raw)):
-            state.raw = kept(state.raw, dropped + ("" if step.keep else step.marker.text))
+            state.raw = kept(state.raw, marker) if state.raw.strip() else ""
+            self._unkept()
+        elif step.closes and not state.raw.strip():
+            state.raw = ""
+        elif not (state.open or ended):
+            state.raw = kept(state.raw, marker)
             state.thought = state.thought or thinking
             if len(state.raw) > MAX_RAW:
                 self.refuse("")
@@ -140,7 +154,7 @@ class Run:
         """No call comes of what was kept, nor of `text`: it belongs to the channel that it stood in. If it began with a marker, so
         does that which ends it."""
         raw, thought = self.state.raw + text, self.state.thought
-        self.state.raw, self.state.spoken, self.state.thought, self.state.word = "", False, False, ""
+        self.state.raw, self.state.thought, self.state.word = "", False, ""
         if thought:
             self.enter(REFUSED_THOUGHT if raw.strip() else REASONING)
         else:

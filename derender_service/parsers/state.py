@@ -11,8 +11,7 @@ class State:
     """`region` is the part of the grammar that the next piece is read in.
 
     `held`: text that may be the beginning of a marker. `skip`: white space that the marker just read may bring along. `raw`:
-    text and markers since the last call, while none has come of them; `spoken` says that there is more in it than markup, and
-    `thought` that it began within reasoning.
+    text and markers since the last call, while none has come of them; `thought` says that it began within reasoning.
     `word`: a name or key of which the end has not come. `calls`: how many have begun. `open`: the last one has not ended;
     `written`: it has arguments. `reader`: the fields of the codec that is at work. `header`: ids of a harmony header that has
     not ended.
@@ -24,7 +23,6 @@ class State:
     held: str = ""
     skip: Annotated[str, Field(max_length=64)] = ""
     raw: str = ""
-    spoken: bool = False
     thought: bool = False
     word: str = ""
     calls: Annotated[int, Field(ge=0, le=2**31)] = 0

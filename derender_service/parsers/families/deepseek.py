@@ -7,6 +7,9 @@ from derender_service.parsers.run import CONTENT
 
 _CALLS, _CALLS_END = Marker("<｜tool▁calls▁begin｜>"), Marker("<｜tool▁calls▁end｜>")
 _CALL, _CALL_END, _SEP = Marker("<｜tool▁call▁begin｜>"), Marker("<｜tool▁call▁end｜>"), Marker("<｜tool▁sep｜>")
+_FENCE = Marker("```")
+_FENCE_ENDS = (Step(_FENCE, "fence"), Step(Marker("\n```"), "fence"))
+"""A fence ends malformed arguments too, which their brackets do not."""
 _OUT = (Step(_CALL_END, "section", closes=True), Step(_CALLS_END, CONTENT))
 
 DEEPSEEK_V3 = ToolFormat(
@@ -16,8 +19,8 @@ DEEPSEEK_V3 = ToolFormat(
         Gap(name="section", steps=(Step(_CALL, "type"), Step(_CALLS_END, CONTENT))),
         Label(name="type", steps=(Step(_SEP, "name"), *_OUT)),
         Name(name="name", steps=(Step(Marker("```json"), "arguments"), Step(Marker("{"), "arguments", keep=True), *_OUT)),
-        Body(name="arguments", steps=(*_OUT, Step(_CALL, "type")), then="fence"),
-        Gap(name="fence", steps=(Step(Marker("```"), "fence", closes=True), Step(_CALL, "type"), *_OUT), junk="}"),
+        Body(name="arguments", steps=(*_FENCE_ENDS, *_OUT, Step(_CALL, "type")), then="fence"),
+        Gap(name="fence", steps=(Step(_FENCE, "fence", closes=True), Step(_CALL, "type"), *_OUT), junk="}"),
     ),
     source="V3's template: call_begin + 'function' + sep + name + '\\n```json\\n' + arguments + '\\n```' + call_end",
 )

@@ -86,17 +86,18 @@ HUNYUAN_A13B = _tool_calls(
 )
 
 _FENCE = Marker("```")
-_FENCES = Marker("```json"), _FENCE
+_FENCED = Step(Marker("["), "fenced array", keep=True)
 _TAG, _TAG_END, _CALLS = Marker("<tool_call>"), Marker("</tool_call>"), Marker("[TOOL_CALLS]")
 XLAM = ToolFormat(
     "xlam",
     entry=(Step(_TAG, "tagged"), Step(_CALLS, "marked")),
-    loose=tuple(Step(fence, "fenced") for fence in _FENCES),
+    loose=(Step(_FENCE, "fence"),),
     bare=(_ARRAY,),
     regions=(
         Peek(name="marked", steps=(_ARRAY,), then=CONTENT),
         Peek(name="tagged", steps=(Step(Marker("["), "tagged array", keep=True), _OBJECT), then=CONTENT),
-        Peek(name="fenced", steps=(Step(Marker("["), "fenced array", keep=True),), then=CONTENT),
+        Peek(name="fence", steps=(_FENCED, Step(Marker("json"), "fenced")), then=CONTENT),
+        Peek(name="fenced", steps=(_FENCED,), then=CONTENT),
         Calls(name="array", reader_type=JsonCalls, options={"sure": True}, then=CONTENT),
         Calls(name="tagged array", reader_type=JsonCalls, steps=(Step(_TAG_END, CONTENT),), then="tag end"),
         Calls(name="object", reader_type=JsonCall, steps=(Step(_TAG_END, CONTENT),), then="tag end"),

@@ -8,15 +8,17 @@ from derender_service.parsers.regions import Calls, Gap, Peek
 from derender_service.parsers.run import CONTENT
 
 _TAG = Marker("<|python_tag|>")
-_OBJECT = Step(Marker("{"), "object", keep=True)
-_ARRAY = Step(Marker("["), "array", keep=True)
+_OBJECT, _ARRAY = Step(Marker("{"), "object", keep=True), Step(Marker("["), "array", keep=True)
+_TAGGED = Step(Marker("{"), "tagged object", keep=True), Step(Marker("["), "tagged array", keep=True)
 
 LLAMA3_JSON = ToolFormat(
     "llama3_json",
     entry=(Step(_TAG, "tagged"),),
     bare=(_OBJECT, _ARRAY),
     regions=(
-        Peek(name="tagged", steps=(_OBJECT, _ARRAY), then=CONTENT),
+        Peek(name="tagged", steps=_TAGGED, then=CONTENT),
+        Calls(name="tagged object", reader_type=JsonCall, then="more"),
+        Calls(name="tagged array", reader_type=JsonCalls, then=CONTENT),
         Calls(name="object", reader_type=JsonCall, options={"sure": True}, then="more"),
         Calls(name="array", reader_type=JsonCalls, options={"sure": True}, then=CONTENT),
         Gap(name="more", steps=(Step(Marker(";"), "next"), Step(Marker(","), "next"), Step(_TAG, "tagged"), _OBJECT)),

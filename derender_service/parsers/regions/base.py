@@ -29,6 +29,8 @@ class Region:
     channel: ClassVar[bool] = False
     by_id: ClassVar[bool] = False
     """Whether it reads ids, not their text."""
+    whole: ClassVar[bool] = False
+    """Whether a call lacks no more than its end marker here."""
     inside: bool = False
     reader_type: Any = None
 
@@ -83,6 +85,9 @@ class Region:
 
     def close(self, run: Run) -> None:
         """The call ends, in this region."""
+
+    def end(self, run: Run) -> None:
+        """The model ends the output in this region: what was held back to see what follows is a marker, since nothing does."""
 
     def finish(self, run: Run) -> None:
         """The output ends, in this region."""

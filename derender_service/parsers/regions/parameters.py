@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from derender_service.parsers.codecs.json_value import after_white_space
 from derender_service.parsers.codecs.kept import MAX_WHITE
@@ -35,6 +35,7 @@ class Between(Dropped):
     """Between the parameters of a call. Text there belongs to none of them."""
 
     reader_type: Any = Parameters
+    whole: ClassVar[bool] = True
 
     def new_reader(self, run: Run) -> Parameters:
         return Parameters(tool=run.called)
@@ -52,6 +53,7 @@ class Key(Between):
     """The name of a parameter, up to a marker, perhaps in `quotes`. What is longer than any name is cut."""
 
     quotes: str = ""
+    whole: ClassVar[bool] = False
 
     def take(self, run: Run, text: str, at: int) -> int:
         body, step, end = self._search(run, text, at)
@@ -81,6 +83,7 @@ class Value(Between):
     """
 
     followed: Mapping[Marker, tuple[Marker, ...]] = field(default_factory=dict)
+    whole: ClassVar[bool] = False
     followers: Mapping[str, Exits] = field(default_factory=dict, repr=False, compare=False)
 
     def bound(self, tokens: Set[str]) -> "Value":
@@ -136,6 +139,14 @@ class Value(Between):
         for event in run.reader.end():
             run.emit(event)
         return True
+
+    def end(self, run: Run) -> None:
+        found = self.exits.search(run.state.held)
+        if found is not None:
+            _, end, step = found
+            held, run.state.held = run.state.held, ""
+            run.go(step)
+            run.text(held[end:])
 
     def finish(self, run: Run) -> None:
         # Whether this would have been the value's end or part of it, nothing tells: the arguments end before it.

@@ -109,13 +109,11 @@ class Gap(Region):
             return len(text)
         if text[place] in self.junk:
             return place + 1
-        run.state.spoken = True
         run.refuse("")
         return place
 
     def literal(self, run: Run, text: str) -> None:
         if text.strip():
-            run.state.spoken = True
             run.refuse("")
             run.region.literal(run, text)
 
