@@ -45,6 +45,7 @@ _ITEM: TypeAdapter[DerenderChatItem | DerenderCompletionItem] = TypeAdapter(
         Discriminator(item_endpoint),
     ]
 )
+_NO_ENDPOINT = ("union_tag_not_found", "union_tag_invalid")
 
 
 @router.post(
@@ -92,7 +93,7 @@ def read(item: bytes) -> DerenderChatItem | DerenderCompletionItem:
     try:
         return _ITEM.validate_json(item)
     except ValidationError as error:
-        if error.errors(include_url=False, include_input=False)[0]["type"] in ("union_tag_not_found", "union_tag_invalid"):
+        if error.error_count() == 1 and error.errors(include_url=False, include_input=False)[0]["type"] in _NO_ENDPOINT:
             raise BadRequest(f"endpoint: it must be '{CHAT_PATH}' or '{COMPLETION_PATH}'", param="endpoint") from error
         raise invalid(error) from error
 

@@ -123,12 +123,18 @@ def field_error(field: str, reason: str) -> PydanticCustomError:
     return PydanticCustomError("field", "{reason}", {"field": field, "reason": reason})
 
 
+MAX_ERRORS = 1000
+"""Errors that are looked at. Lists and mappings tell one (see `protocol.base.Wire`); but closed types tell each unknown field."""
+
+
 def invalid(error: ValidationError) -> BadRequest:
     """A pydantic error as a 400 that names the first wrong field and lists at most four more.
 
     Union branches report one error each: reasons at one path are joined, and the deepest path is the branch that was most
     likely meant.
     """
+    if error.error_count() > MAX_ERRORS:
+        return BadRequest(f"the body has {error.error_count()} errors, so many that none is listed: most must be unknown fields")
     reasons: dict[str, list[str]] = {}
     for problem in error.errors(include_url=False, include_input=False):
         *path, last = problem["loc"] or ("",)

@@ -11,6 +11,7 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from protocol.base import Wire
 from protocol.errors import ErrorResponse, invalid
+from service_kit.collector import BIG, uncollected
 
 T = TypeVar("T", bound=Wire)
 
@@ -20,7 +21,10 @@ _REF = "#/components/schemas/{model}"
 def parse(model: type[T], body: str | bytes) -> T:
     """The body as `model`. Raises `BadRequest` that names the wrong field. CPU-bound: see `offload`."""
     try:
-        return model.model_validate_json(body)
+        if len(body) < BIG:
+            return model.model_validate_json(body)
+        with uncollected():
+            return model.model_validate_json(body)
     except ValidationError as error:
         raise invalid(error) from error
 
@@ -28,7 +32,10 @@ def parse(model: type[T], body: str | bytes) -> T:
 def parse_as(adapter: TypeAdapter[Any], body: bytes) -> Any:
     """Like `parse`, for a union of types."""
     try:
-        return adapter.validate_json(body)
+        if len(body) < BIG:
+            return adapter.validate_json(body)
+        with uncollected():
+            return adapter.validate_json(body)
     except ValidationError as error:
         raise invalid(error) from error
 

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from derender_service.parsers.grammar import Grammar
 from derender_service.parsers.state import State
-from protocol.errors import BadRequest
+from protocol.errors import MAX_ERRORS, BadRequest
 
 VERSION = 1
 """To be raised whenever a field of a state, or what one means, changes: streams begun before are then refused, not misread."""
@@ -37,6 +37,8 @@ def unpack(parser: str, grammar: Grammar, checkpoint: dict[str, Any]) -> State:
 
 def refused(error: ValueError) -> BadRequest:
     """What is wrong with a state that a client sent."""
+    if isinstance(error, ValidationError) and error.error_count() > MAX_ERRORS:
+        return BadRequest(f"this is no state: {error.error_count()} things in it are wrong", param=f"{PARAM}.at")
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, ("at", *first["loc"])))

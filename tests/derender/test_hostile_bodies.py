@@ -1,21 +1,28 @@
 """Small bodies cannot ask for much work, memory or answer (laws L9, L10): each test is a kind of body that once could."""
 
+import gc
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from pydantic import ValidationError, field_validator
 
 from derender_service.batch import derender_chat, derender_completion
 from derender_service.byte_fallback import ByteFallbackDecoder
 from derender_service.byte_level import ByteLevelDecoder
 from derender_service.derenderer import Derenderer
 from derender_service.parsers.codecs.parameter_types import kinds_of
+from derender_service.routes import _CHAT
 from derender_service.sources import GrammarSource, PlainSource
 from derender_service.stream import derender_chat_chunk
+from protocol.base import Wire
 from protocol.derender import DerenderChatRequest, DerenderChatStreamRequest, DerenderCompletionRequest
 from protocol.errors import BadRequest
+from service_kit.body import parse, parse_as
+from service_kit.collector import BIG
 from service_kit.offload import INLINE_BYTES, INLINE_ITEMS, is_small
 from tests.derender.parsed import chat_request, chunk_of, chunks_of, derenderer, encode, stream, tool, whole
 
@@ -203,3 +210,58 @@ def test_a_typical_chunk_is_a_small_body() -> None:
     ids = encode("qwen3", '<think>\nso\n</think>\n\n<tool_call>\n{"name": "f", "arguments": {"x": "é')
     _, state = stream(own, [chunk_of([i]) for i in ids], chat_request(tools=[tool("f")], stop=["a", "b"], return_token_ids=True))
     assert is_small(json.dumps({"stream": True, "generate_chunk": chunk_of(ids[:16]), "stream_state": state}))
+
+
+MANY = 100_000
+REQUEST: dict[str, Any] = {"stream": True, "generate_chunk": chunk_of([1]), "chat_request": chat_request(), "prompt_token_ids": []}
+AT = {"parser": "qwen3+hermes", "version": 1}
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({**REQUEST, "prompt_token_ids": [-1] * MANY}, "prompt_token_ids.0"),
+        ({**REQUEST, "generate_chunk": chunk_of(["x"] * MANY)}, "generate_chunk.choices.0.token_ids.0"),  # type: ignore[list-item]
+        ({**REQUEST, "chat_request": {"messages": [{}] * MANY}}, "chat_request.messages.0.role"),
+        ({**REQUEST, "chat_request": chat_request(tools=[{}] * MANY)}, "chat_request.tools.0.function"),
+        ({**REQUEST, "chat_request": chat_request(logit_bias={f"x{n}": "y" for n in range(MANY)})}, "chat_request.logit_bias"),
+        ({**REQUEST, "stream_state": {"prev_tokens": [1] * 1000, "output_token_ids": [None] * MANY}}, "stream_state.prev_tokens.0"),
+        ({**REQUEST, "stream_state": {f"x{n}": n for n in range(MANY)}}, None),
+        ({"stream": False, "generate_response": {"request_id": "r", "choices": [{}] * MANY}}, "generate_response.choices.0.index"),
+    ],
+)
+def test_a_million_errors_are_told_as_one(body: dict[str, Any], param: str | None) -> None:
+    with pytest.raises(BadRequest) as caught:
+        parse_as(_CHAT, json.dumps(body).encode())
+    assert param is None or (caught.value.param or "").startswith(param)
+    cause = caught.value.__cause__
+    assert isinstance(cause, ValidationError)
+    assert cause.error_count() < 10 or param is None
+    assert len(caught.value.message) < 1000
+
+
+@pytest.mark.parametrize("at", [{f"x{n}": n for n in range(MANY)}, {"region": "content", "header": ["x"] * MANY}])
+def test_a_checkpoint_that_is_wrong_everywhere_is_refused_at_its_place(at: dict[str, Any]) -> None:
+    state = {"context": {}, "role_sent": True, "checkpoint": {**AT, "at": at}}
+    with pytest.raises(BadRequest) as caught:
+        chat_chunk(derenderer(*QWEN), generate_chunk=chunk_of([1]), stream_state=state)
+    assert (caught.value.param or "").startswith("stream_state.checkpoint.at")
+
+
+def test_the_collector_waits_while_a_big_body_is_read_and_goes_on_after() -> None:
+    class Seen(Wire):
+        a: int
+
+        @field_validator("a")
+        @classmethod
+        def _look(cls, value: int) -> int:
+            seen.append(gc.isenabled())
+            return value
+
+    seen: list[bool] = []
+    padding = "x" * BIG
+    for body in ('{"a": 1}', json.dumps({"a": 1, "b": padding}), json.dumps({"a": "x", "b": padding})):
+        with suppress(BadRequest):
+            parse(Seen, body)
+        assert gc.isenabled()
+    assert seen == [True, False]
