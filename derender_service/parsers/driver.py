@@ -1,7 +1,7 @@
 """Runs a grammar over pieces: `(state, pieces) -> (events, state)`. Whole outputs and chunks of streams go the same way."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from derender_service.parsers.events import Event
 from derender_service.parsers.grammar import Grammar
@@ -10,8 +10,7 @@ from derender_service.parsers.run import Run, Types, merged
 from derender_service.parsers.state import State
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """`reasoning_tokens`: how many of the ids were reasoning, markers not counted; None where one piece of several ids held
     both, so that only reading id by id can tell."""
 
@@ -36,7 +35,7 @@ def read(
     Any cut of the same pieces gives the same events (law L1): what may still become a marker is held, at most the longest
     marker and the white space before it. `state` must be one of this grammar's: see `checkpoint`.
     """
-    run = Run(grammar.regions, replace(state), grammar.tokens, types, named)
+    run = Run(grammar.regions, state.copied(), grammar.tokens, types, named)
     count: int | None = 0
     for piece in pieces:
         thinking, run.crossed = run.region.thinking, False

@@ -90,7 +90,7 @@ class Run:
         self._unkept()
 
     def saved(self) -> State:
-        self.state.reader = self.region.dump(self.reader)
+        self.state.reader = None if self.reader is None else self.reader.dump()
         return self.state
 
     def emit(self, event: Event) -> None:

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import Field
+
+from derender_service.parsers.codecs.saved import Saved, load
 
 
 @dataclass
-class State:
+class State(Saved):
     """`region` is the part of the grammar that the next piece is read in.
 
     `held`: text that may be the beginning of a marker. `skip`: white space that the marker just read may bring along. `raw`:
@@ -16,8 +18,6 @@ class State:
     `written`: it has arguments. `reader`: the fields of the codec that is at work. `header`: ids of a harmony header that has
     not ended.
     """
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
 
     region: Annotated[str, Field(max_length=64)]
     held: str = ""
@@ -32,13 +32,19 @@ class State:
     header: tuple[Annotated[int, Field(ge=0, le=2**31)], ...] = ()
 
     def dump(self) -> dict[str, Any]:
-        """As JSON, without what has its default."""
-        return _ADAPTER.dump_python(self, mode="json", exclude_defaults=True)  # type: ignore[no-any-return]
+        """As JSON, without the fields that have their defaults. What the codec saved is JSON already."""
+        reader, self.reader = self.reader, None
+        found = super().dump()
+        self.reader = reader
+        return found if reader is None else found | {"reader": reader}
+
+    def copied(self) -> "State":
+        found = State.__new__(State)
+        vars(found).update(vars(self))
+        return found
 
     @staticmethod
     def load(value: Any) -> "State":
         """Raises pydantic's `ValidationError`."""
-        return _ADAPTER.validate_python(value)
-
-
-_ADAPTER = TypeAdapter(State)
+        state: State = load(State, value)
+        return state

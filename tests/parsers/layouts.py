@@ -309,7 +309,7 @@ LAYOUTS: dict[str, Layout] = {
 VARIANTS: dict[str, Layout] = {
     "mistral": Layout(_mistral11, after=False),
     "phi4_mini_json": Layout(_listed("functools", "")),
-    "xlam": Layout(_listed("<tool_call>", "</tool_call>")),
+    "xlam": Layout(_listed("<tool_call>", "</tool_call>"), bare="["),
     "granite": Layout(_listed("<tool_call>", "")),
 }
 """Second ways of some formats."""

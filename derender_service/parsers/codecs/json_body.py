@@ -29,11 +29,11 @@ class JsonBody(Saved):
 
     @property
     def done(self) -> bool:
-        return self.arguments.value.done
+        return self.arguments.done
 
     @property
     def quoted(self) -> bool:
-        return self.arguments.value.quoted
+        return self.arguments.quoted
 
     def take(self, text: str, at: int, stops: str = "") -> tuple[list[Event], int]:
         if not self.begun:
@@ -45,7 +45,7 @@ class JsonBody(Saved):
             match = _any_of(stops).search(text, at) if stops else None
             end = match.start() if match else len(text)
             return _arguments(text[at:end]), end
-        shown, end = self.arguments.take(text, at, stops)
+        shown, end = self.arguments.read(text, at, stops)
         return _arguments(shown), end
 
     def skip(self, text: str, at: int) -> int:

@@ -39,7 +39,7 @@ class JsonCall(Saved):
     written: bool = False
     early: str = ""
     arguments: JsonArguments = field(default_factory=JsonArguments)
-    other: JsonValue = field(default_factory=JsonValue)
+    other: JsonValue | None = None
     spare: Annotated[int, Field(ge=0)] = 0
     raw: str = ""
     refused: bool = False
@@ -48,8 +48,9 @@ class JsonCall(Saved):
     @property
     def quoted(self) -> bool:
         """Whether the next character stands within a string, where nothing is markup."""
-        inside = self.arguments.value if self.expects == "arguments" else self.other
-        return self.expects in ("key", "name") or (self.expects in ("arguments", "other") and inside.quoted)
+        if self.expects == "other":
+            return self.other is not None and self.other.quoted
+        return self.expects in ("key", "name") or (self.expects == "arguments" and self.arguments.quoted)
 
     def take(self, text: str, at: int, stops: str = "") -> tuple[list[Event], int]:
         """The events of the text from `at` on, and where reading stopped: at the end of the object (`done`, `refused`), of the
@@ -81,8 +82,8 @@ class JsonCall(Saved):
             return self._word(text, at, events)
         if self.expects == "arguments":
             return self._arguments(text, at, stops, events)
-        if self.expects == "other":
-            return self._other(text, at, stops)
+        if self.expects == "other" and self.other is not None:
+            return self._other(self.other, text, at, stops)
         at = after_white_space(text, at)
         if at == len(text):
             return at
@@ -153,25 +154,25 @@ class JsonCall(Saved):
             self.early = ""
 
     def _arguments(self, text: str, at: int, stops: str, events: list[Event]) -> int:
-        shown, at = self.arguments.take(text, at, stops)
-        if self.arguments.value.begun and self.name and not self.started:
+        shown, at = self.arguments.read(text, at, stops)
+        if self.arguments.begun and self.name and not self.started:
             self._start(events)
         if shown and self.started:
             events.append(Arguments(shown))
         elif shown:
             self.early += shown
-        if self.arguments.value.done:
+        if self.arguments.done:
             self.expects = "comma"
         return at
 
-    def _other(self, text: str, at: int, stops: str) -> int:
+    def _other(self, value: JsonValue, text: str, at: int, stops: str) -> int:
         """The value of a key that means nothing here."""
         waits = not self.started
-        end = self.other.take(text[: at + MAX_SPARE - self.spare] if waits else text, at, stops)
+        end = value.take(text[: at + MAX_SPARE - self.spare] if waits else text, at, stops)
         self.spare += end - at if waits else 0
         self.refused = waits and self.spare >= MAX_SPARE
-        if self.other.done:
-            self.expects = "comma"
+        if value.done:
+            self.expects, self.other = "comma", None
         return end
 
     def _close(self, events: list[Event]) -> None:

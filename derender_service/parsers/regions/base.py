@@ -2,11 +2,9 @@
 
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
-from pydantic import TypeAdapter
-
+from derender_service.parsers.codecs.saved import load
 from derender_service.parsers.markers import Exits, Step, common_end
 from derender_service.parsers.pieces import Mark
 from derender_service.parsers.run import Run
@@ -42,17 +40,10 @@ class Region:
         """The codec's state: as it was saved, or anew. Raises pydantic's `ValidationError`."""
         if self.reader_type is None:
             return None
-        return self._adapter.validate_python(saved) if saved is not None else self.new_reader(run)
-
-    def dump(self, reader: Any) -> dict[str, Any] | None:
-        return None if reader is None else self._adapter.dump_python(reader, mode="json", exclude_defaults=True)
+        return load(self.reader_type, saved) if saved is not None else self.new_reader(run)
 
     def new_reader(self, run: Run) -> Any:
         return self.reader_type()
-
-    @cached_property
-    def _adapter(self) -> TypeAdapter[Any]:
-        return TypeAdapter(self.reader_type)
 
     def take(self, run: Run, text: str, at: int) -> int:
         """Reads text from `at` on; returns where it stopped, in whatever region the run is in then."""
