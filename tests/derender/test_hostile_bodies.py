@@ -265,3 +265,13 @@ def test_the_collector_waits_while_a_big_body_is_read_and_goes_on_after() -> Non
             parse(Seen, body)
         assert gc.isenabled()
     assert seen == [True, False]
+
+
+@pytest.mark.parametrize("mark", [",", "[", "{"])
+def test_a_body_of_too_many_values_is_refused_unread(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service_kit.body.MAX_VALUES", BIG)
+    for body in (mark * (BIG + 1), (mark * (BIG + 1)).encode()):
+        with pytest.raises(BadRequest, match="values"):
+            parse(Wire, body)
+    with pytest.raises(BadRequest, match="JSON"):
+        parse(Wire, mark * BIG)
