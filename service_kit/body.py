@@ -43,8 +43,8 @@ def parse_as(adapter: TypeAdapter[Any], body: bytes) -> Any:
 
 
 MAX_VALUES = 4_000_000
-"""Of one body, told by its commas and opening brackets: thirty for each token of a context of 131,072. No other thread runs while they
-are read, which takes a second; a body of the largest size has room for ten times as many."""
+"""Of one body, told by its commas and opening brackets: thirty for each token of a context of 131,072. No other thread runs while
+they are read, which takes a second; a body of the largest size has room for ten times as many."""
 
 
 def check_values(body: str | bytes) -> None:
