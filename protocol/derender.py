@@ -25,6 +25,8 @@ MAX_WINDOW = 1024
 MAX_WINDOW_TOKEN = 1024
 MAX_HISTORY = 4_194_304
 MAX_TYPES = 262_144
+MAX_CALL_ID = 1024
+"""Characters: some models write their ids themselves."""
 
 
 class DerenderContext(Closed):
@@ -73,7 +75,7 @@ class DerenderStreamState(Closed):
     logprob_text_offset: Terse[Natural] = 0
     output_token_ids: Terse[Annotated[list[TokenId], Field(max_length=MAX_HISTORY)]] = []
     output_chunk_lens: Terse[Annotated[list[Positive], Field(max_length=MAX_HISTORY)]] = []
-    last_tool_call_ids: Terse[Annotated[list[Annotated[str, Field(max_length=256)]], Field(max_length=1024)]] = []
+    last_tool_call_ids: Terse[Annotated[list[Annotated[str, Field(max_length=MAX_CALL_ID)]], Field(max_length=MAX_HISTORY)]] = []
     checkpoint: Maybe[JsonObject] = None
     created: Maybe[Natural] = None
     profile: Maybe[Annotated[str, Field(max_length=128)]] = None

@@ -6,11 +6,13 @@ from pydantic import Field
 
 from protocol.base import Extensible, JsonObject, Maybe, Wire
 
+FunctionName = Annotated[str, Field(min_length=1, max_length=256)]
+
 
 class Function(Extensible):
     """`parameters` is a JSON schema. Fields beyond these reach the chat template as they came."""
 
-    name: Annotated[str, Field(min_length=1, max_length=256)]
+    name: FunctionName
     description: Maybe[str] = None
     parameters: Maybe[JsonObject] = None
     strict: Maybe[bool] = None
@@ -22,7 +24,7 @@ class Tool(Extensible):
 
 
 class NamedFunction(Wire):
-    name: str
+    name: FunctionName
 
 
 class NamedToolChoice(Wire):

@@ -275,3 +275,29 @@ def test_a_body_of_too_many_values_is_refused_unread(mark: str, monkeypatch: pyt
             parse(Wire, body)
     with pytest.raises(BadRequest, match="JSON"):
         parse(Wire, mark * BIG)
+
+
+@pytest.mark.parametrize(
+    ("formats", "text", "fields"),
+    [
+        (QWEN, '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>\n' * 1500, {"replay": True}),
+        (
+            ("qwen3_kimi", "kimi_k2", "kimi_k2"),
+            "<|tool_calls_section_begin|><|tool_call_begin|>f:" + "1" * 800 + "<|tool_call_argument_begin|>{",
+            {"replay": True},
+        ),
+    ],
+)
+def test_what_goes_out_as_a_state_comes_in_again(formats: tuple[str, str, str], text: str, fields: dict[str, Any]) -> None:
+    own = derenderer(*formats)
+    request = chat_request(tools=[tool("f")])
+    _, state = stream(own, [chunk_of(encode(formats[0], text)), chunk_of([1])], request, bounded=False, **fields)
+    assert state["tool_call_count"] == len(state["last_tool_call_ids"]) > 0
+
+
+@pytest.mark.parametrize("name", ["", "n" * 257])
+def test_a_function_that_no_tool_can_be_called_is_not_named(name: str) -> None:
+    request = chat_request(tools=[tool("f")], tool_choice={"type": "function", "function": {"name": name}})
+    with pytest.raises(BadRequest) as caught:
+        parse_as(_CHAT, json.dumps({**REQUEST, "chat_request": request}).encode())
+    assert caught.value.param == "chat_request.tool_choice.function.name"
