@@ -96,7 +96,6 @@ class Run:
     def emit(self, event: Event) -> None:
         state = self.state
         if isinstance(event, CallStart):
-            state.calls += 1
             state.open, state.written = True, False
             state.raw, state.thought, self.called = "", False, event.name
         elif isinstance(event, Arguments):

@@ -14,7 +14,7 @@ class State(Saved):
 
     `held`: text that may be the beginning of a marker. `skip`: white space that the marker just read may bring along. `raw`:
     text and markers since the last call, while none has come of them; `thought` says that it began within reasoning.
-    `word`: a name or key of which the end has not come. `calls`: how many have begun. `open`: the last one has not ended;
+    `word`: a name or key of which the end has not come. `open`: the last call has not ended;
     `written`: it has arguments. `reader`: the fields of the codec that is at work. `header`: ids of a harmony header that has
     not ended.
     """
@@ -25,7 +25,6 @@ class State(Saved):
     raw: str = ""
     thought: bool = False
     word: str = ""
-    calls: Annotated[int, Field(ge=0, le=2**31)] = 0
     open: bool = False
     written: bool = False
     reader: dict[str, Any] | None = None
