@@ -138,3 +138,14 @@ def test_r51_arguments_flow(setting: Setting) -> None:
     assert text.startswith(sent)
     assert len(text) - len(sent) < 4
     assert all(sum(len(event.text) for event in events) > 0 for events in reading.events[1:])
+
+
+@pytest.mark.parametrize("setting", [QWEN, SPELLED, Setting("smollm2", None, "granite")], ids=lambda setting: setting.tokenizer)
+def test_markup_around_nothing_is_text_to_the_letter(setting: Setting) -> None:
+    text = "<tool_call>\n\n</tool_call>x"
+    assert answer_to(setting, text) == Answer("", text, [])
+
+
+def test_hermes_calls_in_a_list() -> None:
+    calls = '[{"name": "f", "arguments": {}}, {"name": "g", "arguments": {"a": [1]}}]'
+    assert answer_to(QWEN, f"<tool_call>\n{calls}\n</tool_call>") == Answer("", "", [("f", "{}"), ("g", '{"a": [1]}')])

@@ -39,13 +39,15 @@ def _parts(setting: Setting, value: str) -> tuple[list[int], list[int], list[int
 def test_a_long_argument_flows(tools: str) -> None:
     value = LINE * 440
     assert len(value) > 20_000
-    for setting in _settings(tools):
+    for setting, size in zip(_settings(tools), (1, 5), strict=True):
         before, body, after = _parts(setting, value)
-        reading = parse(setting, [before, *sized(body, 1), after], encode(setting.tokenizer, "Hi\n"))
+        chunks = sized(body, size)
+        reading = parse(setting, [before, *chunks, after], encode(setting.tokenizer, "Hi\n"))
         assert [name for name, _ in reading.answer.calls] == ["f"]
         assert json.loads(reading.answer.calls[0][1]) == {"a": value}
         assert max(reading.sizes) < BOUND / 10
-        told = accumulate(len(detokenizer(setting.tokenizer).bytes_of(token_id)) for token_id in body)
+        bytes_of = detokenizer(setting.tokenizer).bytes_of
+        told = accumulate(sum(len(bytes_of(token_id)) for token_id in chunk) for chunk in chunks)
         sent = accumulate(sum(len(e.text) for e in events if isinstance(e, Arguments)) for events in reading.events[1:-1])
         # Python's opening quote comes with the first character: it may be one of three.
         assert all(-1 <= due - done <= LONGEST_HOLD for due, done in zip(told, sent, strict=True))
@@ -55,13 +57,13 @@ def test_a_long_argument_flows(tools: str) -> None:
 def test_work_is_flat_per_id_and_linear_in_a_whole(tools: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read = _count_characters(monkeypatch)
     for setting in _settings(tools):
-        before, body, after = _parts(setting, LINE * 100)
+        before, body, after = _parts(setting, LINE * 60)
         early, late = before + body[:300], before + body
         costs = [_calls(partial(parse, setting, sized(ids, 1))) / len(ids) for ids in (early, late)]
         assert costs[1] < 1.1 * costs[0]
         read.clear()
         parse(setting, sized(late, 1))
-        assert sum(read) < 1.2 * len(LINE * 100)
+        assert sum(read) < 1.2 * len(LINE * 60)
         once, twice = (_calls(partial(parse, setting, [before + body * times + after])) for times in (1, 2))
         assert twice < 2.1 * once
 

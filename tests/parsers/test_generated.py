@@ -12,7 +12,7 @@ from tests.parsers.kit import Answer, detokenizer, parse, sized
 from tests.parsers.outputs import FORMATS, Output, cuts, outputs
 from tests.parsers.writer import Script
 
-EXAMPLES = settings(max_examples=25, deadline=None)
+EXAMPLES = settings(max_examples=15, deadline=None)
 ANY_TOOLS = st.sampled_from(("hermes", "qwen3_coder", "kimi_k2", "llama3_json", "mistral"))
 SETTLED_STATE = 3_000
 """Bytes of a state's JSON, where no call waits that must be complete to be read."""

@@ -13,7 +13,7 @@ from derender_service.parsers.pieces import pieces
 from derender_service.parsers.run import StuckParser
 from derender_service.parsers.state import State
 from derender_service.window import START
-from tests.parsers.kit import Setting, detokenizer, encode, parse, sized
+from tests.parsers.kit import Setting, detokenizer, encode, parse, sized, spell
 from tests.parsers.one_call import CALLS, VALUE
 from tests.parsers.outputs import FORMATS, TOKENIZERS, WITHOUT_TOKENS, cuts
 from tests.parsers.values import every_marker, texts
@@ -126,3 +126,17 @@ def test_a_mutated_state_is_refused_or_read_on_from(tools: str, data: st.DataObj
         read(setting.grammar, State.load(state), found, last=True, types=setting.types, named=setting.named).state.dump()
     except REFUSALS:
         return
+
+
+@pytest.mark.parametrize("tools", FORMATS)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_where_no_call_is_made_nothing_is_lost(tools: str, data: st.DataObject) -> None:
+    call = CALLS[tools].replace(VALUE, "x")
+    cut_call = st.builds(lambda a, b: call[min(a, b) : max(a, b)], st.integers(0, len(call)), st.integers(0, len(call)))
+    part = st.one_of(texts(), cut_call, st.sampled_from(("\n", " ", "}", "{", '"', ",", "]")), st.sampled_from(every_marker()))
+    text = data.draw(st.lists(part, max_size=6).map("".join))
+    setting = Setting(WITHOUT_TOKENS, None, tools)
+    answer = parse(setting, [spell(WITHOUT_TOKENS, text)]).answer
+    speaker = "助手：" if tools == "hunyuan_a13b" else ""
+    assert answer.calls or answer.content.removeprefix(speaker) == text.removeprefix(speaker)

@@ -83,7 +83,8 @@ class Peek(Region):
             run.refuse("")
 
     def _step(self, run: Run, step: Step, white: str) -> None:
-        cut = len(white) - common_end(white, step.marker.before)
+        # Where markup is kept, the white space within it is kept with it.
+        cut = 0 if run.state.raw.strip() else len(white) - common_end(white, step.marker.before)
         run.go(step, white)
         if run.region.channel and not self.thinking:
             run.emit(Content(white[:cut]))
