@@ -212,6 +212,7 @@ class Terminal:
 CTRL_C, CTRL_D = "\x03", "\x04"
 
 
+@pytest.mark.slow  # not slow, but a terminal's timing is tried best with nothing beside it
 def test_at_a_terminal_ctrl_c_stops_the_answer_only(echo: tuple[str, type[Echo]]) -> None:
     url, handler = echo
     with Terminal(*COMMAND, "--url", url) as terminal:
