@@ -301,3 +301,24 @@ def test_a_function_that_no_tool_can_be_called_is_not_named(name: str) -> None:
     with pytest.raises(BadRequest) as caught:
         parse_as(_CHAT, json.dumps({**REQUEST, "chat_request": request}).encode())
     assert caught.value.param == "chat_request.tool_choice.function.name"
+
+
+@pytest.mark.parametrize(
+    ("formats", "before", "mark"),
+    [
+        (("qwen3", "qwen3", "qwen3_coder"), "<tool_call>\n<function=f>\n<parameter=a>\n[", "<tool_call>"),
+        (("qwen3_glm", "glm45", "glm45"), "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>[", "<tool_call>"),
+        (QWEN, '<tool_call>{"arguments": {"a": "', "<tool_call>"),
+    ],
+)
+def test_markers_in_what_waits_cost_each_the_same(formats: tuple[str, str, str], before: str, mark: str) -> None:
+    own, request = derenderer(*formats), chat_request(tools=[tool("f", a={"type": "array"})])
+
+    def seconds(count: int) -> float:
+        ids = encode(formats[0], before) + encode(formats[0], mark) * count
+        started = time.process_time()
+        whole(own, ids, request, [])
+        return time.process_time() - started
+
+    seconds(1000)
+    assert seconds(128_000) < 20 * seconds(16_000)

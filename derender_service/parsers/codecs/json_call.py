@@ -8,7 +8,7 @@ from pydantic import Field
 from derender_service.parsers.codecs.arguments import JsonArguments
 from derender_service.parsers.codecs.json_string import unescape
 from derender_service.parsers.codecs.json_value import JsonValue, after_white_space
-from derender_service.parsers.codecs.kept import kept
+from derender_service.parsers.codecs.kept import addition, kept
 from derender_service.parsers.codecs.saved import Saved
 from derender_service.parsers.events import Arguments, CallStart, Event
 from derender_service.parsers.names import MAX_NAME, is_name
@@ -61,7 +61,10 @@ class JsonCall(Saved):
             at = self._step(text, at, stops, events)
             if at == before and not (self.done or self.refused):
                 break
-        self.raw = "" if self.started else kept(self.raw, text[start:at])
+        raw, self.raw = self.raw, ""
+        if not self.started:
+            raw += addition(raw, text[start:at])  # in place, since nothing else holds it: markers in a string come one by one
+            self.raw = raw
         return events, at
 
     def skip(self, text: str, at: int) -> int:
@@ -160,7 +163,9 @@ class JsonCall(Saved):
         if shown and self.started:
             events.append(Arguments(shown))
         elif shown:
-            self.early += shown
+            early, self.early = self.early, ""
+            early += shown  # in place, as in `take`
+            self.early = early
         if self.arguments.done:
             self.expects = "comma"
         return at

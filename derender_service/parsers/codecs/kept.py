@@ -10,7 +10,10 @@ _ENDLESS = re.compile(rf"(\s{{{MAX_WHITE}}})\s+")
 
 def kept(raw: str, text: str) -> str:
     """`raw`, with further text."""
-    if not text:
-        return raw
+    return raw + addition(raw, text)
+
+
+def addition(raw: str, text: str) -> str:
+    """What of further text is kept after `raw`."""
     tail = raw[-MAX_WHITE:]
-    return raw[: len(raw) - len(tail)] + _ENDLESS.sub(r"\1", tail + text)
+    return _ENDLESS.sub(r"\1", tail + text)[len(tail) :]

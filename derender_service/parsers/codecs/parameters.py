@@ -34,10 +34,12 @@ class Parameters(Saved):
         """Further text of the value."""
         if self.flowing:
             return [Arguments(escape(text))] if text else []
-        self.seen += text
+        seen, self.seen = self.seen, ""
+        seen += text  # in place, since nothing else holds it: markers in a value come one by one
+        self.seen = seen
         if STRING not in self.kinds or may_become(self.seen, self.kinds):
             return []
-        self.flowing, seen, self.seen = True, self.seen, ""
+        self.flowing, self.seen = True, ""
         return [Arguments('"' + escape(seen))]
 
     def end(self) -> list[Event]:
