@@ -178,6 +178,8 @@ class Terminal:
     def __init__(self, *command: str) -> None:
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
+            # A suite that runs in the background of a shell has Ctrl-C ignored, and so would what it starts.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execv(command[0], command)
         self._seen = b""
 
@@ -212,7 +214,6 @@ class Terminal:
 CTRL_C, CTRL_D = "\x03", "\x04"
 
 
-@pytest.mark.slow  # not slow, but a terminal's timing is tried best with nothing beside it
 def test_at_a_terminal_ctrl_c_stops_the_answer_only(echo: tuple[str, type[Echo]]) -> None:
     url, handler = echo
     with Terminal(*COMMAND, "--url", url) as terminal:
