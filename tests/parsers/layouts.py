@@ -237,7 +237,7 @@ LAYOUTS: dict[str, Layout] = {
     "functiongemma": Layout(_gemma("<start_function_call>", "<end_function_call>", "<escape>")),
 }
 VARIANTS: dict[str, Layout] = {
-    "hermes": Layout(_listed("<tool_call>\n", "\n</tool_call>")),
+    "hermes": Layout(_listed("\n<tool_call>\n", "\n</tool_call>")),
     "mistral": Layout(_mistral11, after=False),
     "phi4_mini_json": Layout(_listed("functools", "")),
     "xlam": Layout(_listed("<tool_call>", "</tool_call>"), bare="["),
