@@ -194,7 +194,9 @@ def test_the_sdks_stream_helper(tmp_path: Path) -> None:
                     finished.append((event.name, event.parsed_arguments))
             final = helper.get_final_completion()
     assert calls_of(final) == calls_of(whole) == finished == [("get_weather", {"city": CITY}), ("get_time", {"city": "Paris"})]
-    assert len(grown) > 4
+    # How many deltas there are is the machine's matter: what comes together is derendered together.
+    arguments = [call.function.arguments for call in final.choices[0].message.tool_calls or ()]
+    assert "".join(grown) == "".join(arguments)
     assert final.choices[0].message.content == whole.choices[0].message.content
     assert reasoning_of(final.choices[0].message) == REASONING
     assert (final.choices[0].finish_reason, final.usage) == ("tool_calls", whole.usage)
