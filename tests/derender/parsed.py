@@ -16,6 +16,8 @@ from tests.tokenizers import profile
 JsonObject = dict[str, Any]
 STATE_LIMIT = 4096
 REQUEST_ID = "req-1"
+QWEN = ("qwen3", "qwen3", "hermes")
+"""A tokenizer and its formats, for tests that any would serve."""
 
 
 @cache

@@ -24,9 +24,7 @@ from protocol.errors import BadRequest
 from service_kit.body import parse, parse_as
 from service_kit.collector import BIG
 from service_kit.offload import INLINE_BYTES, INLINE_ITEMS, is_small
-from tests.derender.parsed import chat_request, chunk_of, chunks_of, derenderer, encode, stream, tool, whole
-
-QWEN = ("qwen3", "qwen3", "hermes")
+from tests.derender.parsed import QWEN, chat_request, chunk_of, chunks_of, derenderer, encode, stream, tool, whole
 
 
 def chat_chunk(own: Derenderer, **body: Any) -> Any:

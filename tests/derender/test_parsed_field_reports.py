@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.derender.parsed import (
+    QWEN,
     assembled,
     chat_request,
     chunk_of,
@@ -19,7 +20,6 @@ from tests.derender.parsed import (
     whole,
 )
 
-QWEN = ("qwen3", "qwen3", "hermes")
 TOOLS = [tool("f", x={"type": "integer"}), tool("g", y={"type": "integer"})]
 OPEN = "<|im_start|>assistant\n<think>\n"
 

@@ -7,6 +7,7 @@ import pytest
 
 from protocol.errors import BadRequest
 from tests.derender.parsed import (
+    QWEN,
     REQUEST_ID,
     assembled,
     chat_request,
@@ -21,7 +22,6 @@ from tests.derender.parsed import (
     whole,
 )
 
-QWEN = ("qwen3", "qwen3", "hermes")
 TOOLS = [tool("f", x={"type": "integer"}), tool("g")]
 ONE = '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>'
 TWO = ONE + '\n<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>'

@@ -15,11 +15,23 @@ from derender_service.derenderer import Derenderer
 from derender_service.stream import derender_chat_chunk
 from protocol.derender import DerenderChatStreamRequest
 from protocol.errors import BadRequest, ProfileMismatch, TandemError
-from tests.derender.parsed import assembled, chat_request, chunk_of, chunks_of, cuts, derenderer, encode, step, stream, tool, whole
+from tests.derender.parsed import (
+    QWEN,
+    assembled,
+    chat_request,
+    chunk_of,
+    chunks_of,
+    cuts,
+    derenderer,
+    encode,
+    step,
+    stream,
+    tool,
+    whole,
+)
 from tests.parsers.kit import given_cases
 from tests.tokenizers import profile
 
-QWEN = ("qwen3", "qwen3", "hermes")
 TOOLS = [tool("f", x={"type": "integer"})]
 TEXT = '<think>\nwhy\n</think>\n\nso\n<tool_call>\n{"name": "f", "arguments": {"x": "a \\"b\\" 日本"}}\n</tool_call>'
 

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from gateway.answers import derendered_chunk
 from gateway.assemble import assemble
 from protocol.errors import UpstreamError
-from tests.derender.parsed import chat_request, derenderer, encode, tool
+from tests.derender.parsed import QWEN, chat_request, derenderer, encode, tool
 from tests.gateway.inside import Inside, Output
 from tests.parsers.kit import given_cases
 
 JsonObject = dict[str, Any]
 CASES = [case for case in given_cases() if case["prompt_suffix_ids"]]
-QWEN = ("qwen3", "qwen3", "hermes")
 OPEN = "<|im_start|>assistant\n"
 THOUGHT = "<think>\nwhy so\n</think>\n\n"
 CALL = '<tool_call>\n{"name": "f", "arguments": {"x": "a long one, with room to break in"}}\n</tool_call>'

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.derender.parsed import JsonObject, assembled, chat_request, chunks_of, derenderer, step, whole
+from tests.derender.parsed import QWEN, JsonObject, assembled, chat_request, chunks_of, derenderer, step, whole
 from tests.parsers.judge import wrong
 from tests.parsers.kit import Answer, given_cases
 from tests.peer.vllm import VARIABLE, installed, render_server
@@ -17,7 +17,6 @@ pytestmark = [
     pytest.mark.skipif(installed() is None, reason=f"vLLM is not installed: set {VARIABLE} to a virtual environment that has it"),
 ]
 
-QWEN = ("qwen3", "qwen3", "hermes")
 INCONSISTENT = ("q3h-10", "q3h-11")
 """Cases that vLLM reads differently by chunking: a held-back tail that it never shows, and a call that is cut."""
 CASES = [case for case in given_cases() if case["id"].startswith("q3h") and case["id"] not in INCONSISTENT]
