@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
+from service_kit.collector import settle
 from service_kit.settings import ServiceSettings
 
 log = logging.getLogger("tandem.service")
@@ -61,6 +62,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        settle()
         for sock in sockets or ():
             if self.started:
                 host, port, *_ = sock.getsockname()

@@ -1,7 +1,9 @@
 """Parsed derendering over HTTP: replicas in turns, retries, and what the model list says."""
 
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import httpx
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.processes import server
 from derender_service.app import DerenderSettings, create_app
 from tests.derender.kit import cut
 from tests.derender.parsed import JsonObject, assembled, chat_request, chunk_of, chunks_of, derenderer, encode, tool, whole
@@ -95,3 +98,28 @@ def test_parameter_types_that_no_service_packed_are_a_400() -> None:
             body = {**first, "stream_state": {**state, "context": {**state["context"], "parameter_types": broken}}}
             answer = client.post(PATH, json=body)
             assert (answer.status_code, answer.json()["error"]["param"]) == (400, "stream_state.context.parameter_types")
+
+
+@pytest.mark.slow
+def test_the_event_loop_does_none_of_the_parsing() -> None:
+    """L10: while whole outputs of 60,000 ids and batches of 2,000 chunks are parsed, /health is answered within 100 ms."""
+    ids = (encode("qwen3", TEXT) * 2000)[:60_000]
+    choice = {"index": 0, "token_ids": ids, "finish_reason": "stop"}
+    big = {"generate_response": {"request_id": "r", "choices": [choice]}, "chat_request": REQUEST, "prompt_token_ids": PROMPT}
+    item = {"stream": True, "generate_chunk": chunk_of(ids[:20]), "chat_request": REQUEST, "prompt_token_ids": PROMPT}
+    work = [(PATH, json.dumps(big)), ("/v1/derender/batch", json.dumps([item] * 2000))] * 2
+    model = ("--model", str(folder("qwen3")), "--max-model-len", str(MAX_MODEL_LEN))
+    with server("tandem", "derender", *model) as url, httpx.Client(base_url=url) as health, ThreadPoolExecutor(len(work)) as pool:
+        running = [pool.submit(httpx.post, f"{url}{path}", content=body, timeout=60) for path, body in work]
+        waits = []
+        while not all(one.done() for one in running):
+            waits.append(seconds(health))
+    assert all(one.result().status_code == 200 for one in running)
+    assert len(waits) > 20
+    assert max(waits) < 0.1
+
+
+def seconds(client: httpx.Client) -> float:
+    started = time.perf_counter()
+    assert client.get("/health").status_code == 200
+    return time.perf_counter() - started

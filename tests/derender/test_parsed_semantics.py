@@ -253,3 +253,14 @@ def test_the_answers_id_is_in_the_ids_of_calls() -> None:
     other = {**chunk_of(ids, "stop"), "request_id": REQUEST_ID + "x"}
     chunks, _ = stream(own, [other], chat_request(tools=TOOLS))
     assert assembled(chunks)["message"]["tool_calls"][0]["id"] != one
+
+
+def test_text_held_for_a_marker_until_the_end_counts_as_read_before_min_tokens() -> None:
+    own = derenderer("smollm2", None, "hermes")
+    request = chat_request(tools=TOOLS, stop=["<tool"], min_tokens=50)
+    ids = encode("smollm2", "See <tool")
+    batch = whole(own, ids, request, finish="length")
+    assert (batch["message"]["content"], batch["finish_reason"], batch["stop_reason"]) == ("See <tool", "length", None)
+    for parts in cuts(ids):
+        chunks, _ = stream(own, chunks_of(parts, "length"), request)
+        assert assembled(chunks) == {key: batch[key] for key in ("message", "finish_reason", "stop_reason")}

@@ -121,16 +121,19 @@ def test_a_mutated_state_is_read_or_refused(data: st.DataObject) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_random_ids_are_read_alike_in_every_cut(data: st.DataObject) -> None:
+def test_random_ids_are_read_alike_in_every_cut_come_back_as_they_are_and_nothing_follows_the_end(data: st.DataObject) -> None:
     case = data.draw(st.sampled_from(MUTABLE), label="case")
     own = derenderer(case["tokenizer"], case["format"]["reasoning_parser"], case["format"]["tool_call_parser"])
     telling = sorted(set(case["output_token_ids"]) | set(profile(case["tokenizer"]).tokenizer.get_added_tokens_decoder()))
     ids = data.draw(st.lists(st.sampled_from(telling) | st.integers(0, profile(case["tokenizer"]).vocab_size - 1), max_size=40))
-    request = chat_request(tools=case["tools"], tool_choice="auto")
+    request = chat_request(tools=case["tools"], tool_choice="auto", return_token_ids=True)
     batch = whole(own, ids, request, case["prompt_suffix_ids"], "length")
+    assert batch["token_ids"] == ids
     for parts in cuts(ids, sizes=(1, 3)):
-        chunks, _ = stream(own, chunks_of(parts, "length"), request, case["prompt_suffix_ids"], bounded=False)
+        chunks, state = stream(own, chunks_of(parts, "length"), request, case["prompt_suffix_ids"], bounded=False)
         assert assembled(chunks)["message"] == batch["message"]
+        assert [i for chunk in chunks for choice in chunk["choices"] for i in choice["token_ids"]] == ids
+        assert step(own, next_body(state, ids))["chunk"]["choices"] == []
 
 
 def test_a_stream_with_its_history_alone_goes_on_here() -> None:
