@@ -29,7 +29,7 @@ from tokenizers import Tokenizer
 from model_profile.harmony_vocabulary import harmony_encoding
 from protocol.chat import AssistantMessage, ChatMessage, ToolMessage
 from protocol.errors import BadRequest
-from render_service.messages import arguments_text, texts
+from render_service.template_input import arguments_text, texts
 
 JsonObject = dict[str, Any]
 

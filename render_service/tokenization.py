@@ -1,9 +1,11 @@
 """`/tokenize` and `/detokenize`."""
 
 from protocol.tokenize import DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse
-from render_service.chat import Chat, chat_prompt, own_variables, tools_as_sent
+from render_service.chat import own_variables, tools_as_sent
+from render_service.conversation import Conversation
 from render_service.prompt import check_ids, from_text
 from render_service.renderer import Renderer
+from render_service.writing import write
 from service_kit.body import parse
 
 
@@ -15,16 +17,15 @@ def tokenize(renderer: Renderer, body: bytes) -> bytes:
         special = request.add_special_tokens is not False
         ids = from_text(renderer.profile, request.prompt or "", where="prompt", add_special_tokens=special, bounded=False).ids
     else:
-        chat = Chat(
+        conversation = Conversation(
             messages=request.messages,
             tools=tools_as_sent(body) if request.tools else None,
-            documents=None,
             add_generation_prompt=request.add_generation_prompt,
             continue_final_message=request.continue_final_message,
             template=request.chat_template,
             variables=own_variables(request.chat_template_kwargs),
         )
-        ids = chat_prompt(renderer, chat, add_special_tokens=bool(request.add_special_tokens), bounded=False).ids
+        ids = write(renderer, conversation, add_special_tokens=bool(request.add_special_tokens), bounded=False).ids
     tokenizer = renderer.profile.tokenizer
     return TokenizeResponse(
         count=len(ids),

@@ -1,6 +1,7 @@
 """From a request's messages to what the chat template reads, after the template's habits."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from model_profile.template_habits import TemplateHabits
@@ -10,7 +11,7 @@ from protocol.errors import BadRequest
 JsonObject = dict[str, Any]
 
 
-def for_template(messages: list[ChatMessage], habits: TemplateHabits) -> list[JsonObject]:
+def for_template(messages: Sequence[ChatMessage], habits: TemplateHabits) -> list[JsonObject]:
     """Plain values, fields that no API lists included. Raises `BadRequest` that names `messages.<i>…`."""
     return [_message(message, habits, f"messages.{index}") for index, message in enumerate(messages)]
 
