@@ -15,6 +15,7 @@ from typing import Any, SupportsIndex
 OUTSIDE = -1
 """In place of a message's index: what belongs to no message."""
 
+_RUN = re.compile(r"(.)\1*", re.DOTALL)
 _PERCENT = re.compile(r"%(?:\((?P<name>[^)]*)\))?[-+ #0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa%]")
 
 
@@ -210,6 +211,11 @@ def joined(separator: str, parts: Iterable[str]) -> Traced:
         texts.append(part)
         sources.append(sources_of(part))
     return Traced(str.join(separator, texts), sources_of(separator).join(sources))
+
+
+def runs(text: Traced) -> Iterator[tuple[int, str]]:
+    """Where each run of characters of one source begins, and its sources."""
+    return ((run.start(), run[0]) for run in _RUN.finditer(text.sources))
 
 
 def untraced(text: str) -> str:

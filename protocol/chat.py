@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from protocol.base import Extensible, JsonObject, Maybe, Positive, Wire
+from protocol.base import Extensible, JsonObject, Maybe, Positive, TokenId, Wire
 from protocol.errors import field_error
 from protocol.generate import Timings
 from protocol.logprobs import ChatLogprobs
@@ -62,7 +62,8 @@ class HistoryToolCall(Extensible):
 
 
 class AssistantMessage(_Message):
-    """`reasoning_content` is the older name of `reasoning`; both are read."""
+    """`reasoning_content` is the older name of `reasoning`; both are read. `token_ids`: the ids that were sampled for this message,
+    the stopping one included, which the prompt then has in place of its text."""
 
     role: Literal["assistant"]
     content: Content | None = None
@@ -70,6 +71,7 @@ class AssistantMessage(_Message):
     reasoning_content: str | None = None
     refusal: str | None = None
     tool_calls: list[HistoryToolCall] | None = None
+    token_ids: list[TokenId] | None = None
 
 
 class ToolMessage(_Message):
@@ -105,7 +107,17 @@ ChatMessage = Annotated[
 ]
 
 
+class Prefix(Wire):
+    """Ids that were rendered, or rendered and sampled, for the first `messages` messages of this request."""
+
+    token_ids: Annotated[list[TokenId], Field(min_length=1)]
+    messages: Positive
+
+
 class ChatCompletionRequest(GenerationRequest):
+    """`prefix` and messages' `token_ids` make the prompt go on from these very ids; with `history` "canonical" they are left aside,
+    and the template writes everything anew. `return_token_sources` asks for `message_indices` and `sampled_mask`."""
+
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     max_completion_tokens: Positive | None = None
     logprobs: bool | None = False
@@ -123,6 +135,9 @@ class ChatCompletionRequest(GenerationRequest):
     chat_template: str | None = None
     chat_template_kwargs: JsonObject | None = None
     return_prompt_text: bool | None = None
+    prefix: Prefix | None = None
+    history: Literal["extend", "canonical"] = "extend"
+    return_token_sources: bool = False
 
     @model_validator(mode="after")
     def _check(self) -> "ChatCompletionRequest":
@@ -132,6 +147,8 @@ class ChatCompletionRequest(GenerationRequest):
             raise field_error("top_logprobs", "needs logprobs: true")
         if self.max_tokens is not None and self.max_completion_tokens is not None and self.max_tokens != self.max_completion_tokens:
             raise field_error("max_tokens", "give max_completion_tokens or max_tokens, not both")
+        if self.prefix is not None and self.prefix.messages > len(self.messages):
+            raise field_error("prefix", f"covers {self.prefix.messages} messages of {len(self.messages)}")
         if self.continue_final_message and self.add_generation_prompt and "add_generation_prompt" in self.model_fields_set:
             raise field_error("continue_final_message", "continue_final_message and add_generation_prompt exclude each other")
         return self

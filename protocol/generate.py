@@ -44,12 +44,22 @@ class MultiModalFeatures(Wire):
     mm_metadata: Maybe[dict[str, list[str | None]]] = None
 
 
+class TokenIdentity(Wire):
+    """How a prompt stands to the ids that its request brought. The first `prefix_len` ids are those of the conversation so far,
+    up to the last one that the request brought. `rewritten_from` is the first message that would be written otherwise if
+    everything were written anew, as where a template drops old reasoning; -1 stands for what comes before the messages."""
+
+    prefix_len: Natural
+    rewritten_from: Annotated[int, Field(ge=-1)] | None = None
+
+
 class GenerateRequest(Wire):
     """What render answers and the worker takes.
 
     `profile` is the fingerprint of the tokenizer, template and formats the prompt was rendered with. `output_token_ids` are
     ids that were already generated: the worker prefills them and goes on at `token_index = len(output_token_ids)`.
-    `token_offsets` are character spans of the prompt text, one a token.
+    `token_offsets` are character spans of the prompt text, one a token; `message_indices` says for each which message it is of,
+    -1 for none, and `sampled_mask` whether the model itself sampled it.
     """
 
     request_id: Maybe[RequestId] = None
@@ -63,6 +73,9 @@ class GenerateRequest(Wire):
     return_token_ids: Maybe[bool] = None
     output_mode: Literal["tokens"] = "tokens"
     token_offsets: Maybe[list[tuple[Natural, Natural]]] = None
+    message_indices: Maybe[list[Annotated[int, Field(ge=-1)]]] = None
+    sampled_mask: Maybe[list[bool]] = None
+    token_identity: Maybe[TokenIdentity] = None
     output_token_ids: Maybe[list[TokenId]] = None
     features: Maybe[MultiModalFeatures] = None
     content_parts: Maybe[list[JsonObject]] = None

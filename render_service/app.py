@@ -46,13 +46,18 @@ def install(app: FastAPI, profile: ModelProfile, settings: RenderSettings) -> No
     app.state.served = ServedModel.of(
         settings.model, settings.served_model_name, max_model_len=profile.max_model_len, profile=profile.fingerprint
     )
+    harmony = None if settings.chat_template else _harmony(profile)
+    control_tokens, guards = ControlTokens(profile.tokenizer), not settings.allow_control_tokens_in_text
+    if guards and harmony is None:
+        control_tokens.prepare()
     app.state.renderer = Renderer(
         profile=profile,
         model=app.state.served,
         max_logprobs=settings.max_logprobs,
         trust_templates=settings.trust_request_chat_template,
-        control_tokens=None if settings.allow_control_tokens_in_text else ControlTokens(profile.tokenizer),
-        harmony=None if settings.chat_template else _harmony(profile),
+        control_tokens=control_tokens,
+        guards_control_tokens=guards,
+        harmony=harmony,
     )
 
 

@@ -10,7 +10,7 @@ from render_service.answer import generate_request
 from render_service.conversation import Conversation
 from render_service.prompt import room, truncation
 from render_service.renderer import Renderer
-from render_service.writing import write
+from render_service.writing import Wanted, write
 from service_kit.body import parse
 
 JsonObject = dict[str, Any]
@@ -32,9 +32,12 @@ def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
     prompt = write(
         renderer,
         conversation(request, body),
-        add_special_tokens=request.add_special_tokens,
-        cut=truncation(profile, request, asked),
-        with_offsets=bool(request.return_token_offsets),
+        Wanted(
+            add_special_tokens=request.add_special_tokens,
+            cut=truncation(profile, request, asked),
+            offsets=bool(request.return_token_offsets),
+            sources=request.return_token_sources,
+        ),
     )
     default = profile.generation_defaults.get("max_tokens")
     max_tokens = room(profile, prompt, where="messages", asked=asked, asked_at=asked_at, default=default)
@@ -54,6 +57,8 @@ def conversation(request: ChatCompletionRequest, body: bytes) -> Conversation:
         continue_final_message=request.continue_final_message,
         template=request.chat_template,
         variables={**effort, **own_variables(request.chat_template_kwargs)},
+        prefix=request.prefix,
+        keep_ids=request.history == "extend",
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, models
 
-from model_profile.provenance import Traced, is_supplied, untraced
+from model_profile.provenance import Traced, is_supplied, runs, untraced
 from render_service.encoding import Encoded, Span
 
 _SPACE = " \t\r\n\u2581"  # as a vocabulary may write spaces
@@ -23,7 +23,6 @@ _PRIVATE_USE = range(0x100000, 0x10FFFE)
 _NONCE_LENGTH = 8
 _BLIND = "\uffff"
 """No character, so no part of a token."""
-_RUN = re.compile(r"(.)\1*", re.DOTALL)
 
 
 class Unwritable(ValueError):
@@ -41,6 +40,7 @@ class Found:
 
 class ControlTokens:
     def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
         self._tokens = {
             index: token for index, token in tokenizer.get_added_tokens_decoder().items() if token.content.strip(_SPACE)
         }
@@ -49,12 +49,19 @@ class ControlTokens:
         self._matcher = self._make_matcher()
         nonce = "".join(chr(secrets.choice(_PRIVATE_USE)) for _ in range(_NONCE_LENGTH))
         self._stand_ins = {index: f"{nonce}{chr(_PRIVATE_USE[place])}" for place, index in enumerate(self._tokens)}
-        self._plain = self._make_plain(tokenizer)
-        self._id_of_stand_in = {self._plain.token_to_id(stand_in): index for index, stand_in in self._stand_ins.items()}
+
+    def prepare(self) -> None:
+        """Makes the second tokenizer now, which takes seconds for some models, rather than when it is needed first."""
+        _ = self._id_of_stand_in
 
     @property
     def ids(self) -> frozenset[int]:
         return frozenset(self._tokens)
+
+    def one_to_stand_behind(self) -> tuple[str, int] | None:
+        """A control token, as text and id, that leaves the text behind it as it is; None where there is none."""
+        simple = ((token.content, index) for index, token in self._tokens.items() if not (token.rstrip or token.normalized))
+        return next(simple, None)
 
     def may_be_spelled_by(self, values: Iterable[Any]) -> bool:
         """Whether any text in `values` could have a part in a control token, whatever a template makes of it. Errs to the safe
@@ -73,7 +80,7 @@ class ControlTokens:
     def own(self, text: Traced) -> list[Found]:
         """The template's control tokens. They are looked for with the client's text out of sight: it could begin one that ends
         within the template's next, which would then be overlooked."""
-        seen = (_BLIND * len(run) if is_supplied(run[0]) else untraced(text[at : at + len(run)]) for at, run in _runs(text))
+        seen = (_BLIND * len(run) if is_supplied(run[0]) else untraced(text[at : at + len(run)]) for at, run in runs(text))
         return self.find("".join(seen))
 
     def encode(self, text: Traced, *, add_special_tokens: bool) -> Encoded:
@@ -139,17 +146,18 @@ class ControlTokens:
         matcher.add_tokens(list(self._tokens.values()))
         return matcher
 
-    def _make_plain(self, tokenizer: Tokenizer) -> Tokenizer:
-        plain = Tokenizer.from_str(tokenizer.to_str())
+    @cached_property
+    def _plain(self) -> Tokenizer:
+        plain = Tokenizer.from_str(self._tokenizer.to_str())
         plain.add_special_tokens([_like(token, token.content, special=True) for token in self._tokens.values()])
         plain.encode_special_tokens = True
         plain.add_tokens([_like(self._tokens[index], stand_in, special=False) for index, stand_in in self._stand_ins.items()])
         return plain
 
-
-def _runs(text: Traced) -> Iterator[tuple[int, str]]:
-    """Where each run of characters of one source begins, and its sources."""
-    return ((run.start(), run[0]) for run in _RUN.finditer(text.sources))
+    @cached_property
+    def _id_of_stand_in(self) -> dict[int, int]:
+        found = {self._plain.token_to_id(stand_in): index for index, stand_in in self._stand_ins.items()}
+        return {own: index for own, index in found.items() if own is not None}
 
 
 def _like(token: AddedToken, content: str, *, special: bool) -> AddedToken:

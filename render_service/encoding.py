@@ -17,8 +17,28 @@ class Encoded:
     offsets: list[Span] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Ids, and for each the message that it is of, or `OUTSIDE`."""
+
+    ids: list[int]
+    messages: list[int]
+
+    @classmethod
+    def of(cls, ids: list[int], message: int) -> "Marked":
+        return cls(ids, [message] * len(ids))
+
+    def __add__(self, other: "Marked") -> "Marked":
+        return Marked([*self.ids, *other.ids], [*self.messages, *other.messages])
+
+
 def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool, with_offsets: bool = False) -> Encoded:
     # The library's `encode` holds the interpreter's lock all the way, which stops the event loop too (law L10); batches let go.
     batch = tokenizer.encode_batch if with_offsets else tokenizer.encode_batch_fast
     (found,) = batch([text], add_special_tokens=add_special_tokens)
     return Encoded(found.ids, found.special_tokens_mask, found.offsets if with_offsets else None)
+
+
+def common(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    return next((at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other)))

@@ -5,9 +5,10 @@ channels. Of finished turns the reasoning is dropped, as the model was trained; 
 stays.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from openai_harmony import (
@@ -27,8 +28,10 @@ from openai_harmony import (
 from tokenizers import Tokenizer
 
 from model_profile.harmony_vocabulary import harmony_encoding
+from model_profile.provenance import OUTSIDE
 from protocol.chat import AssistantMessage, ChatMessage, ToolMessage
 from protocol.errors import BadRequest
+from render_service.encoding import Marked
 from render_service.template_input import arguments_text, texts
 
 JsonObject = dict[str, Any]
@@ -71,33 +74,69 @@ class Harmony:
         continue_final_message: bool,
         variables: Mapping[str, Any],
         date: str | None = None,
-    ) -> list[int]:
-        """The prompt's ids. `variables`: `reasoning_effort` and `model_identity`; `date` as 2025-11-29, by default today's (UTC).
+    ) -> Marked:
+        """The prompt. `variables`: `reasoning_effort` and `model_identity`; `date` as 2025-11-29, by default today's (UTC).
 
         Raises `BadRequest` that names the field.
         """
-        chat = _without_old_reasoning([_system(variables, date), *_chat(messages, tools)])
+        chat = _without_old_reasoning(_chat(messages, tools))
+        opening = [chat.pop(0)] if chat and chat[0][1].author.role == Role.DEVELOPER else []
+        prompt = self._opening(_system(variables, date), opening) + self._messages(chat)
+        if continue_final_message:
+            last = messages[-1]
+            if not isinstance(last, AssistantMessage) or not last.content or last.tool_calls:
+                raise BadRequest("continue_final_message: the last message has no text to continue", param="continue_final_message")
+            return Marked(prompt.ids[:-1], prompt.messages[:-1])
+        return prompt + self._next_turn(add_generation_prompt)
+
+    def following(
+        self, messages: Sequence[ChatMessage], covered: int, ids: Sequence[int], *, add_generation_prompt: bool
+    ) -> Marked:
+        """What comes behind `ids`, which are those of the first `covered` messages: the end of an assistant's turn that lacks it,
+        and the other messages. Raises `BadRequest`."""
+        end = Marked.of([], OUTSIDE)
+        if isinstance(messages[covered - 1], AssistantMessage) and not {*ids[-1:]} & self._message_ends:
+            end = Marked.of(self._special("<|end|>"), covered - 1)
+        rest = [(index, message) for index, message in _chat(messages, None) if index >= covered]
+        return end + self._messages(_without_old_reasoning(rest)) + self._next_turn(add_generation_prompt)
+
+    @cached_property
+    def _message_ends(self) -> frozenset[int]:
+        return frozenset((*self.stop_ids, *self._special("<|end|>")))
+
+    def _special(self, token: str) -> list[int]:
+        return list(self.encoding.encode(token, allowed_special={token}))
+
+    def _next_turn(self, wanted: bool) -> Marked:
+        return Marked.of([*self._special("<|start|>"), *self.encoding.encode("assistant")] if wanted else [], OUTSIDE)
+
+    def _opening(self, system: Message, developer: Sequence[tuple[int, Message]]) -> Marked:
+        # Harmony's system message says whether there are functions, so the library must see both at once.
+        ids = self._written([system, *(message for _, message in developer)], self._conversation)
+        (start,) = self._special("<|start|>")
+        second = ids.index(start, 1) if developer else len(ids)
+        return Marked.of(ids[:second], OUTSIDE) + Marked.of(ids[second:], developer[0][0] if developer else OUTSIDE)
+
+    def _messages(self, chat: Sequence[tuple[int, Message]]) -> Marked:
+        ids: list[int] = []
+        messages: list[int] = []
+        for index, message in chat:
+            written = self._written([message], lambda chat: self.encoding.render(chat[0]))
+            ids += written
+            messages += [index] * len(written)
+        return Marked(ids, messages)
+
+    def _conversation(self, chat: Sequence[Message]) -> list[int]:
+        return list(self.encoding.render_conversation(Conversation.from_messages(chat), config=_KEEP_AS_GIVEN))
+
+    def _written(self, chat: Sequence[Message], write: Callable[[Sequence[Message]], list[int]]) -> list[int]:
         long, chat = _long_texts(chat)
-        complete = add_generation_prompt and not continue_final_message
         try:
-            conversation = Conversation.from_messages(chat)
-            if complete:
-                ids = self.encoding.render_conversation_for_completion(conversation, Role.ASSISTANT, config=_KEEP_AS_GIVEN)
-            else:
-                ids = self.encoding.render_conversation(conversation, config=_KEEP_AS_GIVEN)
+            ids = list(write(chat))
         except HarmonyError as error:
             raise BadRequest(f"messages: harmony cannot write this chat: {error}", param="messages") from error
-        ids = self._with_long(list(ids), long)
-        if not continue_final_message:
-            return ids
-        last = messages[-1]
-        if not isinstance(last, AssistantMessage) or not last.content or last.tool_calls:
-            raise BadRequest("continue_final_message: the last message has no text to continue", param="continue_final_message")
-        return ids[:-1]
-
-    def _with_long(self, ids: list[int], long: Mapping[str, str]) -> list[int]:
-        """The ids with each stand-in replaced by its text. A text part is encoded alone, so this is what the library would give."""
         at = 0
+        # A text part is encoded alone, so this is what the library would give.
         encoded = self.plain.encode_batch_fast(list(long.values()), add_special_tokens=False) if long else []
         for stand_in, encoding in zip(long, encoded, strict=True):
             held = self.encoding.encode(stand_in)
@@ -145,17 +184,19 @@ def _system(variables: Mapping[str, Any], date: str | None) -> Message:
     return Message.from_role_and_content(Role.SYSTEM, content)
 
 
-def _chat(messages: Sequence[ChatMessage], tools: Sequence[JsonObject] | None) -> Iterator[Message]:
+def _chat(messages: Sequence[ChatMessage], tools: Sequence[JsonObject] | None) -> Iterator[tuple[int, Message]]:
+    """Harmony's messages, each with the index of the one that it is made of."""
     names = _names_of_calls(messages)
     rest = list(enumerate(messages))
-    instructions: str | None = None
+    instructions, where = "", OUTSIDE
     if rest and rest[0][1].role in ("system", "developer"):
-        index, first = rest.pop(0)
-        instructions = "".join(texts(first.content, f"messages.{index}"))
+        where, first = rest.pop(0)
+        instructions = "".join(texts(first.content, f"messages.{where}"))
     if instructions or tools:
-        yield _developer(instructions, tools)
+        yield where, _developer(instructions, tools)
     for index, message in rest:
-        yield from _messages(message, names, f"messages.{index}")
+        for part in _messages(message, names, f"messages.{index}"):
+            yield index, part
 
 
 def _developer(instructions: str | None, tools: Sequence[JsonObject] | None) -> Message:
@@ -221,9 +262,10 @@ def _tool_name(message: ChatMessage, names: Mapping[str, str], where: str) -> st
     return name
 
 
-def _without_old_reasoning(messages: Sequence[Message]) -> list[Message]:
+def _without_old_reasoning(chat: Iterable[tuple[int, Message]]) -> list[tuple[int, Message]]:
+    messages = list(chat)
     finals = [
-        place for place, message in enumerate(messages) if message.author.role == Role.ASSISTANT and message.channel == "final"
+        place for place, (_, message) in enumerate(messages) if message.author.role == Role.ASSISTANT and message.channel == "final"
     ]
     answered = finals[-1] if finals else 0
-    return [message for place, message in enumerate(messages) if place >= answered or message.channel != "analysis"]
+    return [each for place, each in enumerate(messages) if place >= answered or each[1].channel != "analysis"]

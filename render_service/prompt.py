@@ -6,16 +6,22 @@ from typing import Literal
 
 from model_profile import ModelProfile
 from protocol.errors import BadRequest
+from protocol.generate import TokenIdentity
 from protocol.requests import GenerationRequest
 from render_service.encoding import Encoded, Span, encode
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """`offsets`: each token's span in the text, in characters; None where nobody asked, and for a prompt that came as ids."""
+    """`offsets`: each token's span in the text, in characters; None where nobody asked, and for a prompt that came as ids.
+    `messages` and `sampled`: which message each token is of, and whether the model sampled it; `identity`: how far it goes on
+    from ids that the client brought."""
 
     ids: list[int]
     offsets: list[Span] | None = None
+    messages: list[int] | None = None
+    sampled: list[bool] | None = None
+    identity: TokenIdentity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,19 @@ def check_size(profile: ModelProfile, size: int, *, where: str) -> None:
 def from_ids(profile: ModelProfile, ids: Sequence[int], *, where: str, cut: Truncation | None = None) -> Prompt:
     """Ids as they came. Raises `BadRequest` that names the first one outside the vocabulary."""
     check_ids(profile, ids, where)
-    return Prompt([ids[index] for index in cut.slice(len(ids))] if cut else list(ids))
+    return cut_ids(Prompt(list(ids)), cut)
+
+
+def cut_ids(prompt: Prompt, cut: Truncation | None) -> Prompt:
+    if cut is None:
+        return prompt
+    kept = cut.slice(len(prompt.ids))
+    return Prompt(
+        [prompt.ids[index] for index in kept],
+        prompt.offsets and [prompt.offsets[index] for index in kept],
+        prompt.messages and [prompt.messages[index] for index in kept],
+        prompt.sampled and [prompt.sampled[index] for index in kept],
+    )
 
 
 def check_ids(profile: ModelProfile, ids: Sequence[int], where: str) -> None:

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Renderer:
-    """`max_logprobs` is the most that a request may ask for. `trust_templates`: requests may bring chat templates. `control_tokens`
-    is None where clients may write them. `harmony` is there for a model that is prompted in harmony, not by a template."""
+    """`max_logprobs` is the most that a request may ask for. `trust_templates`: requests may bring chat templates.
+    `guards_control_tokens`: clients cannot write them. `harmony` is there for a model that is prompted in harmony, not by a
+    template.
+    """
 
     profile: ModelProfile
     model: ServedModel
     max_logprobs: int
     trust_templates: bool
-    control_tokens: ControlTokens | None = None
+    control_tokens: ControlTokens
+    guards_control_tokens: bool = True
     harmony: "Harmony | None" = None

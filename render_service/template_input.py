@@ -18,7 +18,7 @@ def for_template(messages: Sequence[ChatMessage], habits: TemplateHabits) -> lis
 
 def _message(message: ChatMessage, habits: TemplateHabits, where: str) -> JsonObject:
     # Templates often test whether a key is there, so a key that says null is left out. (Content is set below in any case.)
-    out: JsonObject = message.model_dump(exclude_unset=True, exclude_none=True, exclude={"content", "tool_calls"})
+    out: JsonObject = message.model_dump(exclude_unset=True, exclude_none=True, exclude={"content", "tool_calls", "token_ids"})
     calls: list[HistoryToolCall] = []
     if message.role == "developer" and not habits.developer_role:
         out["role"] = "system"

@@ -5,7 +5,7 @@ from render_service.chat import own_variables, tools_as_sent
 from render_service.conversation import Conversation
 from render_service.prompt import check_ids, from_text
 from render_service.renderer import Renderer
-from render_service.writing import write
+from render_service.writing import Wanted, write
 from service_kit.body import parse
 
 
@@ -25,7 +25,7 @@ def tokenize(renderer: Renderer, body: bytes) -> bytes:
             template=request.chat_template,
             variables=own_variables(request.chat_template_kwargs),
         )
-        ids = write(renderer, conversation, add_special_tokens=bool(request.add_special_tokens), bounded=False).ids
+        ids = write(renderer, conversation, Wanted(add_special_tokens=bool(request.add_special_tokens), bounded=False)).ids
     tokenizer = renderer.profile.tokenizer
     return TokenizeResponse(
         count=len(ids),

@@ -1,101 +1,75 @@
-"""A conversation written as a prompt: by the chat template, or in harmony."""
+"""A conversation written as a prompt: by the chat template, or in harmony; anew, or going on from ids that it brings."""
 
-from model_profile import BrokenModel, ChatTemplate, TemplateFailed, TemplateInput
-from model_profile.provenance import Traced, untraced
-from model_profile.template_habits import habits
+from dataclasses import dataclass, replace
+
+from model_profile import BrokenModel, ChatTemplate
 from protocol.errors import BadRequest
-from render_service.control_tokens import ControlTokens, Unwritable
-from render_service.conversation import Conversation
-from render_service.encoding import encode
-from render_service.prompt import Prompt, Truncation, check_size, check_text, from_ids, of
+from render_service.by_template import TemplateWriter
+from render_service.conversation import Conversation, sampled_ids
+from render_service.in_harmony import HarmonyWriter
+from render_service.prompt import Prompt, Truncation, check_ids, check_size, check_text, cut_ids, of
 from render_service.renderer import Renderer
-from render_service.template_input import for_template, text_size
+from render_service.template_input import text_size
+from render_service.token_identity import Writer, extend
 
 
-def write(
-    renderer: Renderer,
-    conversation: Conversation,
-    *,
-    add_special_tokens: bool = False,
-    cut: Truncation | None = None,
-    with_offsets: bool = False,
-    bounded: bool = True,
-) -> Prompt:
-    """The conversation's prompt. Raises `BadRequest`; also for one that cannot fit the context, if it must (`bounded`)."""
-    if renderer.harmony is not None:
-        return _in_harmony(renderer, conversation, cut=cut, with_offsets=with_offsets, bounded=bounded)
-    return _by_template(
-        renderer, conversation, add_special_tokens=add_special_tokens, cut=cut, with_offsets=with_offsets, bounded=bounded
-    )
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked of a prompt beside its ids. `bounded`: one that cannot fit the context is refused before it is tokenized."""
+
+    add_special_tokens: bool = False
+    cut: Truncation | None = None
+    offsets: bool = False
+    sources: bool = False
+    bounded: bool = True
 
 
-def _in_harmony(
-    renderer: Renderer, conversation: Conversation, *, cut: Truncation | None, with_offsets: bool, bounded: bool
-) -> Prompt:
-    unknown = {
-        "chat_template": conversation.template,
-        "documents": conversation.documents,
-        "return_token_offsets": with_offsets,
-    }
-    for name, given in unknown.items():
-        if given:
-            raise BadRequest(f"{name}: this model is prompted in harmony, which has none", param=name)
-    if bounded and cut is None:
+def write(renderer: Renderer, conversation: Conversation, wanted: Wanted) -> Prompt:
+    """The conversation's prompt. Raises `BadRequest`."""
+    if renderer.harmony is not None and wanted.bounded and wanted.cut is None:
         check_size(renderer.profile, sum(map(text_size, conversation.messages)), where="messages")
-    assert renderer.harmony is not None
-    ids = renderer.harmony.render(
-        conversation.messages,
-        tools=conversation.tools,
-        add_generation_prompt=conversation.add_generation_prompt,
-        continue_final_message=conversation.continue_final_message,
-        variables=conversation.variables,
-    )
-    return from_ids(renderer.profile, ids, where="messages", cut=cut)
+    if conversation.brings_ids:
+        return _extended(renderer, conversation, wanted)
+    if renderer.harmony is None and not wanted.sources:
+        return _from_text(renderer, conversation, wanted)
+    if wanted.offsets or wanted.add_special_tokens:
+        name = "return_token_offsets" if wanted.offsets else "add_special_tokens"
+        raise BadRequest(f"{name}: not for this model, which is prompted in harmony, nor with return_token_sources", param=name)
+    written = _writer(renderer, conversation).written(conversation)
+    prompt = Prompt(written.ids)
+    if wanted.sources:
+        prompt = replace(prompt, messages=written.messages, sampled=[False] * len(written.ids))
+    return cut_ids(prompt, wanted.cut)
 
 
-def _by_template(
-    renderer: Renderer,
-    conversation: Conversation,
-    *,
-    add_special_tokens: bool,
-    cut: Truncation | None,
-    with_offsets: bool,
-    bounded: bool,
-) -> Prompt:
-    profile, control_tokens = renderer.profile, renderer.control_tokens
-    template = chosen_template(renderer, conversation.template)
-    given = template_input(renderer, conversation, template)
-    try:
-        text = template.trace(given) if control_tokens and _may_forge(control_tokens, given) else template.write(given)
-    except TemplateFailed as error:
-        raise BadRequest(f"messages: {error}", param="messages") from error
-    check_text(profile, text, where="messages", bounded=bounded and cut is None)
-    if control_tokens is not None and isinstance(text, Traced) and control_tokens.forged(text):
-        try:
-            return of(control_tokens.encode(text, add_special_tokens=add_special_tokens), cut)
-        except Unwritable as error:
-            raise BadRequest(f"messages: {error}", param="messages") from error
-    encoded = encode(profile.tokenizer, untraced(text), add_special_tokens=add_special_tokens, with_offsets=with_offsets)
-    return of(encoded, cut)
+def _from_text(renderer: Renderer, conversation: Conversation, wanted: Wanted) -> Prompt:
+    writer = TemplateWriter(renderer, chosen_template(renderer, conversation.template))
+    text = writer.text(conversation)
+    check_text(renderer.profile, text, where="messages", bounded=wanted.bounded and wanted.cut is None)
+    return of(writer.encoded(text, add_special_tokens=wanted.add_special_tokens, with_offsets=wanted.offsets), wanted.cut)
 
 
-def template_input(renderer: Renderer, conversation: Conversation, template: ChatTemplate) -> TemplateInput:
-    """The conversation as `template` wants to see it. Raises `BadRequest`."""
-    return TemplateInput(
-        for_template(conversation.messages, habits(template.chosen(with_tools=conversation.tools is not None))),
-        tools=conversation.tools,
-        documents=conversation.documents,
-        add_generation_prompt=conversation.add_generation_prompt and not conversation.continue_final_message,
-        continue_final_message=conversation.continue_final_message,
-        special_tokens=renderer.profile.special_tokens,
-        variables=conversation.variables,
-    )
+def _extended(renderer: Renderer, conversation: Conversation, wanted: Wanted) -> Prompt:
+    for name, given in (
+        ("return_token_offsets", wanted.offsets),
+        ("add_special_tokens", wanted.add_special_tokens),
+        ("truncate_prompt_tokens", wanted.cut),
+    ):
+        if given:
+            raise BadRequest(f"{name}: not with ids of earlier turns, which are kept as they are", param=name)
+    if conversation.prefix is not None:
+        check_ids(renderer.profile, conversation.prefix.token_ids, "prefix.token_ids")
+    for index, message in enumerate(conversation.messages):
+        check_ids(renderer.profile, sampled_ids(message) or (), f"messages.{index}.token_ids")
+    extended = extend(_writer(renderer, conversation), renderer.profile.tokenizer, conversation)
+    prompt = Prompt(extended.prompt.ids, identity=extended.identity)
+    return replace(prompt, messages=extended.prompt.messages, sampled=extended.sampled) if wanted.sources else prompt
 
 
-def _may_forge(control_tokens: ControlTokens, given: TemplateInput) -> bool:
-    # Roles are words of the server's own.
-    messages = ([value for key, value in message.items() if key != "role"] for message in given.messages)
-    return control_tokens.may_be_spelled_by([messages, given.tools or (), given.documents or (), given.variables])
+def _writer(renderer: Renderer, conversation: Conversation) -> Writer:
+    if renderer.harmony is not None:
+        return HarmonyWriter(renderer.harmony)
+    return TemplateWriter(renderer, chosen_template(renderer, conversation.template))
 
 
 def chosen_template(renderer: Renderer, given: str | None) -> ChatTemplate:

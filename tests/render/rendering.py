@@ -23,7 +23,8 @@ def renderer(
         model=ServedModel(name, name, 0),
         max_logprobs=20,
         trust_templates=trust_templates,
-        control_tokens=None if allow_control_tokens else control_tokens(family),
+        control_tokens=control_tokens(family),
+        guards_control_tokens=not allow_control_tokens,
         harmony=harmony() if family == "gptoss" else None,
     )
 

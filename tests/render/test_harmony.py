@@ -25,13 +25,17 @@ TOOLS = [
 
 def ids_of(messages: list[dict[str, Any]], *, complete: bool = True, go_on: bool = False, **request: Any) -> list[int]:
     asked = ChatCompletionRequest.model_validate({"messages": messages, **request})
-    return harmony().render(
-        asked.messages,
-        tools=request.get("tools"),
-        add_generation_prompt=complete,
-        continue_final_message=go_on,
-        variables=request.get("chat_template_kwargs") or {},
-        date=DATE,
+    return (
+        harmony()
+        .render(
+            asked.messages,
+            tools=request.get("tools"),
+            add_generation_prompt=complete,
+            continue_final_message=go_on,
+            variables=request.get("chat_template_kwargs") or {},
+            date=DATE,
+        )
+        .ids
     )
 
 

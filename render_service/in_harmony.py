@@ -1,0 +1,31 @@
+"""Prompts of gpt-oss, written in harmony."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from protocol.errors import BadRequest
+from render_service.conversation import Conversation
+from render_service.encoding import Marked
+from render_service.harmony import Harmony
+
+
+@dataclass(frozen=True)
+class HarmonyWriter:
+    harmony: Harmony
+
+    def written(self, conversation: Conversation) -> Marked:
+        """The whole prompt. Raises `BadRequest`."""
+        for name, given in (("chat_template", conversation.template), ("documents", conversation.documents)):
+            if given:
+                raise BadRequest(f"{name}: this model is prompted in harmony, which has none", param=name)
+        return self.harmony.render(
+            conversation.messages,
+            tools=conversation.tools,
+            add_generation_prompt=conversation.add_generation_prompt,
+            continue_final_message=conversation.continue_final_message,
+            variables=conversation.variables,
+        )
+
+    def following(self, conversation: Conversation, covered: int, ids: Sequence[int]) -> Marked:
+        """Raises `BadRequest`."""
+        return self.harmony.following(conversation.messages, covered, ids, add_generation_prompt=conversation.add_generation_prompt)

@@ -1,0 +1,87 @@
+"""Token identity across turns (law L5): a prompt goes on from the very ids that were rendered and sampled before.
+
+Text that is encoded anew need not give the ids that were sampled: a model may spell a word in other pieces, or a marker in letters,
+and a template may drop what it once showed. So of what the request brings ids for, the prompt has these ids, and the template
+writes only the rest: what ends a turn that was cut, the messages between, the beginning of the next turn.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from operator import itemgetter
+from typing import Protocol
+
+from tokenizers import Tokenizer
+
+from model_profile.provenance import OUTSIDE
+from protocol.generate import TokenIdentity
+from render_service.conversation import Conversation, sampled_ids
+from render_service.encoding import Marked, common
+
+
+class Writer(Protocol):
+    """Writes conversations as ids: by a chat template, or in harmony."""
+
+    def written(self, conversation: Conversation) -> Marked:
+        """The whole prompt, as if there had been none before."""
+        ...
+
+    def following(self, conversation: Conversation, covered: int, ids: Sequence[int]) -> Marked:
+        """What comes behind `ids`, which are those of the first `covered` messages."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    prompt: Marked
+    sampled: list[bool]
+    identity: TokenIdentity
+
+
+def extend(writer: Writer, tokenizer: Tokenizer, conversation: Conversation) -> Extended:
+    """The prompt of a conversation that brings ids. Raises `BadRequest`."""
+    messages = conversation.messages
+    ids: list[int] = []
+    owners: list[int] = []
+    sampled: list[bool] = []
+
+    def add(piece: Marked, *, own: bool = False) -> None:
+        ids.extend(piece.ids)
+        owners.extend(piece.messages)
+        sampled.extend([own] * len(piece.ids))
+
+    prefix = conversation.prefix
+    covered = prefix.messages if prefix else 0
+    if prefix:
+        add(Marked.of(prefix.token_ids, OUTSIDE))
+    prefix_len = len(ids)
+    while True:
+        answer = next((place for place in range(covered, len(messages)) if sampled_ids(messages[place]) is not None), None)
+        upto = conversation if answer is None else conversation.first(answer, add_generation_prompt=True)
+        if covered == 0:
+            add(writer.written(upto))
+        elif answer != covered and not (answer is None and covered == len(messages) and conversation.continue_final_message):
+            add(writer.following(upto, covered, ids))
+        if answer is None:
+            break
+        own = sampled_ids(messages[answer])
+        assert own is not None
+        add(Marked.of(own, answer), own=True)
+        prefix_len = len(ids)
+        covered = answer + 1
+    identity = TokenIdentity(prefix_len=prefix_len, rewritten_from=_rewritten_from(writer.written(conversation), ids, tokenizer))
+    return Extended(Marked(ids, owners), sampled, identity)
+
+
+def _rewritten_from(anew: Marked, ids: list[int], tokenizer: Tokenizer) -> int | None:
+    """The message in which the text of `anew` begins to differ from that of `ids`."""
+    groups: list[tuple[int, list[int]]] = [
+        (message, [anew.ids[at] for at, _ in run]) for message, run in groupby(enumerate(anew.messages), itemgetter(1))
+    ]
+    as_it_is, *texts = tokenizer.decode_batch([ids, *(group for _, group in groups)], skip_special_tokens=False)
+    text = "".join(texts)
+    if text == as_it_is:
+        return None
+    ends = accumulate(map(len, texts))
+    same = common(as_it_is, text)
+    return next((message for (message, _), end in zip(groups, ends, strict=True) if end > same), groups[-1][0])
