@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from protocol.errors import BadRequest
+from protocol.generate import StreamOptions
 from protocol.requests import CommonRequest, GenerationRequest
 from protocol.tools import ToolChoice
 from render_service import sampling
@@ -32,9 +33,11 @@ class Turn:
 
 
 def generation(request: CommonRequest, **own: Any) -> GenerationRequest:
-    """The request's common fields, and those of its `own` under the names that a chat request has for them."""
+    """The fields of a request that is no chat request: those that all have, and its `own` under the names that a chat request has
+    for them. Streams of the other APIs end with the usage unasked."""
     common = {name: getattr(request, name) for name in CommonRequest.model_fields}
-    return GenerationRequest.model_validate({**common, **own})
+    usage = StreamOptions(include_usage=True) if request.stream else None
+    return GenerationRequest.model_validate({**common, "stream_options": usage, **own})
 
 
 def answer(renderer: Renderer, turn: Turn, prefix: str, request_id: str) -> bytes:

@@ -23,3 +23,8 @@ def own_variables(given: JsonObject | None) -> JsonObject:
 def effort_variable(effort: ReasoningEffort | None) -> JsonObject:
     """Under the name by which templates know it."""
     return {} if effort is None else {"reasoning_effort": effort}
+
+
+def thinking_variables(wanted: bool) -> JsonObject:
+    """Qwen's and GLM's templates know the one name, DeepSeek's and Granite's the other."""
+    return {"enable_thinking": wanted, "thinking": wanted}
