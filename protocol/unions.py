@@ -7,6 +7,7 @@ from pydantic import Discriminator, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError
 from pydantic_core.core_schema import no_info_before_validator_function
 
+from protocol.base import Wire
 from protocol.errors import field_error
 
 
@@ -28,7 +29,7 @@ class ToldBy:
         return self.default if kind is None else kind
 
     def _check(self, value: Any) -> Any:
-        if isinstance(value, str | int | float | list | None):
+        if not isinstance(value, (dict, Wire)):
             raise PydanticCustomError("object", "must be an object")
         kind = self._kind(value)
         if kind in self.known:

@@ -157,6 +157,12 @@ def test_thinking_is_switched_by_the_templates_variable(thinking: dict[str, Any]
     )
 
 
+def test_templates_find_thinking_under_either_name() -> None:
+    render = renderer("qwen3", chat_template=ChatTemplate("{{ enable_thinking }} {{ thinking }}"))
+    answer = render_messages(render, messages=[USER], max_tokens=5, thinking={"type": "disabled"})
+    assert render.profile.tokenizer.decode(answer["token_ids"]) == "False False"
+
+
 def test_thinking_off_differs_from_on() -> None:
     assert ids([USER], thinking={"type": "disabled"}) != ids([USER], thinking={"type": "adaptive"})
 

@@ -57,7 +57,8 @@ def test_logprobs_are_included_when_asked_for(given: dict[str, int], right: int)
 def test_what_does_not_bear_on_the_answer_is_ignored() -> None:
     beside = {
         "metadata": {"a": "b"}, "user": "u", "service_tier": "auto", "safety_identifier": "s", "prompt_cache_key": "k",
-        "store": False, "background": False, "previous_response_id": None, "truncation": "auto", "parallel_tool_calls": False, "new": 1,
+        "store": False, "background": False, "previous_response_id": None, "truncation": "auto",
+        "parallel_tool_calls": False, "max_tool_calls": 3, "new": 1,
     }  # fmt: skip
     assert ids("go", **beside) == ids("go") == ids([USER])
 
