@@ -107,6 +107,15 @@ def test_templates_may_read_that_a_result_is_an_error() -> None:
     assert shown(is_error=False) == shown() == "user assistant tool "
 
 
+def test_thoughts_are_joined() -> None:
+    thoughts = [{"type": "thinking", "thinking": text} for text in ("hm", "so")]
+    answer = {"role": "assistant", "content": [thoughts[0], TEXT, thoughts[1], CALL]}
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+    in_chat = {"role": "assistant", "content": "t", "reasoning": "hm\nso", "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "c", "content": "ok"}
+    assert ids([USER, answer, {"role": "user", "content": [RESULT]}]) == chat_ids([USER, in_chat, result])
+
+
 def test_redacted_thinking_is_dropped() -> None:
     redacted = {"type": "redacted_thinking", "data": "abc"}
     with_it = [USER, {"role": "assistant", "content": [redacted, TEXT]}, USER]

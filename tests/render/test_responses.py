@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from model_profile import ChatTemplate
 from protocol.errors import BadRequest
 from tests.render.rendering import render_chat, render_responses, renderer
 
@@ -104,6 +105,21 @@ def test_reasoning_is_its_text_else_its_summary_and_nothing_when_it_is_sealed() 
     assert ids([USER, summary, CALL, OUTPUT]) == ids([USER, both, CALL, OUTPUT]) == plain
     assert ids([USER, sealed, CALL, OUTPUT]) == ids([USER, CALL, OUTPUT]) != plain
     assert ids([USER, sealed]) == ids([USER])
+
+
+def test_all_that_was_thought_and_said_in_a_row_is_there_in_order() -> None:
+    more = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": text} for text in ("so", "yes")]}
+    also = {"role": "assistant", "content": "u"}
+    parts = [{"type": "text", "text": text} for text in ("t", "u")]
+    answer = {**ANSWER, "reasoning": "hm\nso\nyes", "content": parts}
+    assert ids([USER, THOUGHT, SAID, more, also, CALL, OUTPUT]) == chat_ids([USER, answer, CHAT_RESULT])
+
+
+def test_roles_stay() -> None:
+    shown = "{% for m in messages %}{% if m.role == 'developer' %}D{% else %}{{ m.role }}{% endif %} {% endfor %}"
+    render = renderer("qwen3", chat_template=ChatTemplate(shown))
+    items = [{"role": role, "content": "x"} for role in ("system", "developer", "user", "assistant")]
+    assert render.profile.tokenizer.decode(render_responses(render, input=items)["token_ids"]) == "system D user assistant "
 
 
 def test_a_refusal_is_what_the_assistant_said() -> None:
