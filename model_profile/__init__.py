@@ -3,9 +3,10 @@
 Render and derender load it; the worker, which sees only ids, does not.
 """
 
-from model_profile.chat_template import ChatTemplate, TemplateFailed, TemplateRefused
+from model_profile.chat_template import ChatTemplate, TemplateInput
 from model_profile.errors import BrokenModel, ModelNotFound, ProfileError
 from model_profile.profile import ModelProfile, load
+from model_profile.template_environment import TemplateFailed, TemplateRefused
 
 __all__ = [
     "BrokenModel",
@@ -14,6 +15,7 @@ __all__ = [
     "ModelProfile",
     "ProfileError",
     "TemplateFailed",
+    "TemplateInput",
     "TemplateRefused",
     "load",
 ]

@@ -3,33 +3,19 @@
 A template is code by strangers, and sees data by strangers: it runs in a sandbox, and whatever it raises is a typed error.
 """
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any, cast
 
 import jinja2
-from jinja2 import nodes
-from jinja2.exceptions import SecurityError
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace
 
 from model_profile.errors import BrokenModel
+from model_profile.provenance import OUTSIDE, Traced, source, traced, write_for
+from model_profile.template_environment import TemplateEnvironment, TemplateFailed, TemplateRefused
+from model_profile.tracing_environment import TracingEnvironment, traced_messages
 
 Message = Mapping[str, Any]
-
-
-class TemplateFailed(Exception):
-    """The template could not render these messages: it met a value of a type that it did not expect, and the like."""
-
-
-class TemplateRefused(TemplateFailed):
-    """The template itself refuses these messages (`raise_exception`), or they cannot be continued as asked."""
-
 
 # What running a template may raise: its code is arbitrary, but none of these is a fault of the service.
 _FAILURES = (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError, MemoryError)
@@ -65,9 +51,9 @@ class ChatTemplate:
             default, tool = value, None
         if not isinstance(default, str) or not isinstance(tool, str | None):
             raise BrokenModel(f"{where}: a chat template must be text, or a list of named ones with a default")
-        for source in filter(None, (default, tool)):
+        for program in filter(None, (default, tool)):
             try:
-                _compiled(source)
+                _compiled(program)
             except jinja2.TemplateError as error:
                 raise BrokenModel(f"{where}: the chat template is not valid Jinja: {error}") from error
         return cls(default, tool)
@@ -75,37 +61,57 @@ class ChatTemplate:
     def chosen(self, *, with_tools: bool) -> str:
         return self.tool_source if with_tools and self.tool_source else self.source
 
-    def render(
+    def render(self, messages: Sequence[Message], **given: Any) -> str:
+        """The prompt's text; arguments as `TemplateInput` has them. Raises `TemplateRefused` and `TemplateFailed`."""
+        return self.write(TemplateInput(messages, **given))
+
+    def write(self, given: "TemplateInput") -> str:
+        """The prompt's text. Raises `TemplateRefused` and `TemplateFailed`."""
+        return self._run(_compiled, given, lambda chat: chat, lambda value: value)
+
+    def trace(self, given: "TemplateInput") -> Traced:
+        """The same text, each character with its source. Takes several times as long. Raises as `write` does."""
+        outside = source(OUTSIDE, supplied=True)
+        return cast(Traced, self._run(_compiled_to_trace, given, traced_messages, lambda value: traced(value, outside)))
+
+    def _run(
         self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = False,
-        continue_final_message: bool = False,
-        variables: Mapping[str, Any] | None = None,
+        compiled: Callable[[str], jinja2.Template],
+        given: "TemplateInput",
+        chat_as_seen: Callable[[list[dict[str, Any]]], Sequence[Message]],
+        as_seen: Callable[[Any], Any],
     ) -> str:
-        """The prompt's text. `variables`: special tokens and the client's own. Raises `TemplateRefused` and `TemplateFailed`."""
-        source = self.chosen(with_tools=tools is not None)
-        chat = [_with_reasoning(message) for message in messages]
-        final = ""
-        if continue_final_message:
-            final = _mark_final(chat)
+        chat = [_with_reasoning(message) for message in given.messages]
+        final = _mark_final(chat) if given.continue_final_message else ""
+        variables = {
+            **given.special_tokens,
+            **{name: as_seen(value) for name, value in given.variables.items()},
+            "messages": chat_as_seen(chat),
+            "tools": as_seen(given.tools),
+            "documents": as_seen(given.documents),
+            "add_generation_prompt": given.add_generation_prompt,
+        }
+        write_for(OUTSIDE)
         try:
-            text = _compiled(source).render(
-                **{
-                    **(variables or {}),
-                    "messages": chat,
-                    "tools": tools,
-                    "documents": documents,
-                    "add_generation_prompt": add_generation_prompt,
-                }
-            )
+            text = compiled(self.chosen(with_tools=given.tools is not None)).render(variables)
         except TemplateRefused:
             raise
         except _FAILURES as error:
             raise TemplateFailed(f"the chat template failed: {error}") from error
-        return _cut_at_mark(text, final) if continue_final_message else text
+        return _cut_at_mark(text, final) if given.continue_final_message else text
+
+
+@dataclass(frozen=True)
+class TemplateInput:
+    """What templates see. `special_tokens` are the model's, by name (`bos_token`, …); `variables` are the client's own, and win."""
+
+    messages: Sequence[Message]
+    tools: Sequence[Mapping[str, Any]] | None = None
+    documents: Sequence[Mapping[str, Any]] | None = None
+    add_generation_prompt: bool = False
+    continue_final_message: bool = False
+    special_tokens: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _with_reasoning(message: Message) -> dict[str, Any]:
@@ -144,60 +150,21 @@ def _cut_at_mark(text: str, final: str) -> str:
     return text[:at].rstrip() if trimmed else text[:at]
 
 
-class _Generation(Extension):
-    """`{% generation %}` marks the assistant's own text for training; in a prompt its content stands as it is."""
-
-    tags = {"generation"}
-
-    def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.Scope(body, lineno=line)
-
-
-class _Namespace(Namespace):
-    """Jinja's, but for names with a leading underscore: stored ones would stand in for Python's own attributes of the object."""
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        if name.startswith("_"):
-            raise SecurityError(f"a chat template may not store {name!r} in a namespace")
-        super().__setitem__(name, value)
-
-
-def _namespace(*args: Any, **values: Any) -> Namespace:
-    made = _Namespace()
-    for name, value in dict(*args, **values).items():
-        made[name] = value
-    return made
-
-
-def _refuse(message: object) -> NoReturn:
-    raise TemplateRefused(f"the chat template refuses these messages: {message}")
-
-
-def _now(layout: str) -> str:
-    return datetime.now().strftime(layout)
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    # Jinja's own filter escapes for HTML and sorts keys, which models were not trained on.
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+@lru_cache(maxsize=1)
+def _environment() -> TemplateEnvironment:
+    return TemplateEnvironment()
 
 
 @lru_cache(maxsize=1)
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
-    environment.filters["tojson"] = _to_json
-    environment.globals |= {"raise_exception": _refuse, "strftime_now": _now, "namespace": _namespace}
-    return environment
+def _tracing() -> TracingEnvironment:
+    return TracingEnvironment()
 
 
 @lru_cache(maxsize=64)
 def _compiled(source: str) -> jinja2.Template:
     return _environment().from_string(source)
+
+
+@lru_cache(maxsize=64)
+def _compiled_to_trace(source: str) -> jinja2.Template:
+    return _tracing().from_string(source)

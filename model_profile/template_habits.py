@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from model_profile.chat_template import ChatTemplate, TemplateFailed
+from model_profile.chat_template import ChatTemplate
+from model_profile.template_environment import TemplateFailed
 
 _FIRST, _SECOND = "Zq0first", "Zq0second"
 _NAME, _KEY = "zq0_name", "zq0_key"
@@ -59,7 +60,7 @@ def habits(source: str) -> TemplateHabits:
 def _render(template: ChatTemplate, messages: list[dict[str, Any]]) -> str | None:
     tokens = {"bos_token": "", "eos_token": "", "pad_token": "", "unk_token": ""}
     try:
-        return template.render(messages, variables=tokens)
+        return template.render(messages, special_tokens=tokens)
     except TemplateFailed:
         return None
 

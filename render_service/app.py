@@ -7,6 +7,7 @@ from pydantic import Field
 
 from model_profile import ModelProfile, load
 from model_profile.harmony_vocabulary import speaks_harmony
+from render_service.control_tokens import ControlTokens
 from render_service.renderer import Renderer
 from render_service.routes import router
 from service_kit.app import build_app
@@ -26,6 +27,9 @@ class RenderSettings(ModelSettings):
     max_logprobs: Annotated[int, Field(ge=0)] = Field(20, description="Most alternatives a token may have in logprobs.")
     trust_request_chat_template: bool = Field(
         False, description="Render with chat templates that requests bring. They are programs: only for clients that you trust."
+    )
+    allow_control_tokens_in_text: bool = Field(
+        False, description="Let text in chats that spells a control token (<|im_end|>, <think>) become that token."
     )
 
 
@@ -47,6 +51,7 @@ def install(app: FastAPI, profile: ModelProfile, settings: RenderSettings) -> No
         model=app.state.served,
         max_logprobs=settings.max_logprobs,
         trust_templates=settings.trust_request_chat_template,
+        control_tokens=None if settings.allow_control_tokens_in_text else ControlTokens(profile.tokenizer),
         harmony=None if settings.chat_template else _harmony(profile),
     )
 

@@ -7,8 +7,7 @@ from typing import Literal
 from model_profile import ModelProfile
 from protocol.errors import BadRequest
 from protocol.requests import GenerationRequest
-
-Span = tuple[int, int]
+from render_service.encoding import Encoded, Span, encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +63,27 @@ def from_text(
     bounded: bool = True,
 ) -> Prompt:
     """Tokenizes. Raises `BadRequest` at `where` when no tokenizing could make the text fit (`bounded`), before trying."""
+    check_text(profile, text, where=where, bounded=bounded and cut is None)
+    return of(encode(profile.tokenizer, text, add_special_tokens=add_special_tokens, with_offsets=with_offsets), cut)
+
+
+def of(encoded: Encoded, cut: Truncation | None) -> Prompt:
+    ids, offsets = encoded.ids, encoded.offsets
+    if cut is None:
+        return Prompt(ids, offsets)
+    text_at = [index for index, added in enumerate(encoded.added) if not added] or [0]
+    kept = cut.slice(len(ids), text_at[0], len(ids) - 1 - text_at[-1])
+    return Prompt([ids[index] for index in kept], offsets and [offsets[index] for index in kept])
+
+
+def check_text(profile: ModelProfile, text: str, *, where: str, bounded: bool) -> None:
+    """Raises `BadRequest` at `where` for what is no text, or (`bounded`) could not fit the context."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
         raise BadRequest(f"{where}: the text has half of a surrogate pair, which is no character", param=where) from error
-    if bounded and cut is None:
+    if bounded:
         check_size(profile, size, where=where)
-    # The library's `encode` holds the interpreter's lock all the way, which stops the event loop too (law L10); batches let go.
-    encode = profile.tokenizer.encode_batch if with_offsets else profile.tokenizer.encode_batch_fast
-    (encoding,) = encode([text], add_special_tokens=add_special_tokens)
-    ids, offsets = encoding.ids, encoding.offsets if with_offsets else None
-    if cut is None:
-        return Prompt(ids, offsets)
-    around = encoding.special_tokens_mask
-    text_at = [index for index, added in enumerate(around) if not added] or [0]
-    kept = cut.slice(len(ids), text_at[0], len(ids) - 1 - text_at[-1])
-    return Prompt([ids[index] for index in kept], offsets and [offsets[index] for index in kept])
 
 
 def check_size(profile: ModelProfile, size: int, *, where: str) -> None:

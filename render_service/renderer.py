@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from model_profile import ModelProfile
+from render_service.control_tokens import ControlTokens
 from service_kit.models import ServedModel
 
 if TYPE_CHECKING:
@@ -12,11 +13,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Renderer:
-    """`max_logprobs` is the most that a request may ask for. `trust_templates`: requests may bring chat templates. `harmony` is
-    there for a model that is prompted in harmony, not by a template."""
+    """`max_logprobs` is the most that a request may ask for. `trust_templates`: requests may bring chat templates. `control_tokens`
+    is None where clients may write them. `harmony` is there for a model that is prompted in harmony, not by a template."""
 
     profile: ModelProfile
     model: ServedModel
     max_logprobs: int
     trust_templates: bool
+    control_tokens: ControlTokens | None = None
     harmony: "Harmony | None" = None

@@ -7,16 +7,30 @@ from functools import cache
 from typing import Any
 
 from render_service import anthropic, chat, completion, responses, tokenization
+from render_service.control_tokens import ControlTokens
 from render_service.harmony import Harmony
 from render_service.renderer import Renderer
 from service_kit.models import ServedModel
 from tests.tokenizers import profile
 
 
-def renderer(family: str, *, name: str = "m", trust_templates: bool = True, **changes: Any) -> Renderer:
+def renderer(
+    family: str, *, name: str = "m", trust_templates: bool = True, allow_control_tokens: bool = False, **changes: Any
+) -> Renderer:
     """For a test tokenizer; `changes` replace fields of its profile. gpt-oss is prompted in harmony."""
-    own = harmony() if family == "gptoss" else None
-    return Renderer(replace(profile(family), **changes), ServedModel(name, name, 0), 20, trust_templates, own)
+    return Renderer(
+        profile=replace(profile(family), **changes),
+        model=ServedModel(name, name, 0),
+        max_logprobs=20,
+        trust_templates=trust_templates,
+        control_tokens=None if allow_control_tokens else control_tokens(family),
+        harmony=harmony() if family == "gptoss" else None,
+    )
+
+
+@cache
+def control_tokens(family: str) -> ControlTokens:
+    return ControlTokens(profile(family).tokenizer)
 
 
 @cache

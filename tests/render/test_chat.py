@@ -22,7 +22,7 @@ def test_ids_are_those_of_the_rendered_text(family: str, turns: list[str], syste
     messages += [{"role": ("user", "assistant")[index % 2], "content": text} for index, text in enumerate(turns)]
     model = profile(family)
     assert model.chat_template is not None
-    text = model.chat_template.render(messages, add_generation_prompt=True, variables=model.special_tokens)
+    text = model.chat_template.render(messages, add_generation_prompt=True, special_tokens=model.special_tokens)
     answer = render_chat(renderer(family), messages=messages, return_token_offsets=True)
     assert answer["token_ids"] == model.tokenizer.encode(text, add_special_tokens=False).ids
     assert len(answer["token_offsets"]) == len(answer["token_ids"])

@@ -1,0 +1,191 @@
+"""Control tokens cannot be forged: text that the client supplies and that spells one is encoded as the text that it is.
+
+A control token is an added token of the tokenizer (`<|im_end|>`, `<think>`; whether it is flagged special or not), but for those of
+white space only, which are ordinary text in some vocabularies. A prompt in which all control tokens are wholly the template's is
+encoded by the tokenizer as it is. In any other the template's control tokens are written as stand-ins that a second tokenizer
+knows, to which all other control tokens are mere text; stand-ins are random, so that no client can write one.
+"""
+
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, models
+
+from model_profile.provenance import Traced, is_supplied, untraced
+from render_service.encoding import Encoded, Span
+
+_SPACE = " \t\r\n\u2581"  # as a vocabulary may write spaces
+_PRIVATE_USE = range(0x100000, 0x10FFFE)
+_NONCE_LENGTH = 8
+_BLIND = "\uffff"
+"""No character, so no part of a token."""
+_RUN = re.compile(r"(.)\1*", re.DOTALL)
+
+
+class Unwritable(ValueError):
+    """This tokenizer makes a control token of its text in any case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A control token's place in a text, in characters, the white space that it swallows left out."""
+
+    start: int
+    end: int
+    id: int
+
+
+class ControlTokens:
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokens = {
+            index: token for index, token in tokenizer.get_added_tokens_decoder().items() if token.content.strip(_SPACE)
+        }
+        self._ids = {token.content: index for index, token in self._tokens.items()}
+        self._normalizer = tokenizer.normalizer
+        self._matcher = self._make_matcher()
+        nonce = "".join(chr(secrets.choice(_PRIVATE_USE)) for _ in range(_NONCE_LENGTH))
+        self._stand_ins = {index: f"{nonce}{chr(_PRIVATE_USE[place])}" for place, index in enumerate(self._tokens)}
+        self._plain = self._make_plain(tokenizer)
+        self._id_of_stand_in = {self._plain.token_to_id(stand_in): index for index, stand_in in self._stand_ins.items()}
+
+    @property
+    def ids(self) -> frozenset[int]:
+        return frozenset(self._tokens)
+
+    def may_be_spelled_by(self, values: Iterable[Any]) -> bool:
+        """Whether any text in `values` could have a part in a control token, whatever a template makes of it. Errs to the safe
+        side, and quickly: where a part of one is supplied, its first character is, or a template wrote that around a short word."""
+        return any(self._suspicious(text) for text in _texts(values))
+
+    def find(self, text: str) -> list[Found]:
+        """The control tokens that the tokenizer sees in `text`, in order."""
+        (encoding,) = self._matcher.encode_batch([untraced(text)], add_special_tokens=False)
+        return list(self._places(text, encoding.ids, encoding.offsets))
+
+    def forged(self, text: Traced) -> bool:
+        """Whether a control token that the tokenizer sees in `text` is in any part the client's."""
+        return self.find(text) != self.own(text)
+
+    def own(self, text: Traced) -> list[Found]:
+        """The template's control tokens. They are looked for with the client's text out of sight: it could begin one that ends
+        within the template's next, which would then be overlooked."""
+        seen = (_BLIND * len(run) if is_supplied(run[0]) else untraced(text[at : at + len(run)]) for at, run in _runs(text))
+        return self.find("".join(seen))
+
+    def encode(self, text: Traced, *, add_special_tokens: bool) -> Encoded:
+        """The control tokens among the ids are the template's. Raises `Unwritable`."""
+        return self.encode_with(untraced(text), self.own(text), add_special_tokens=add_special_tokens)
+
+    def encode_with(self, text: str, own: Sequence[Found], *, add_special_tokens: bool) -> Encoded:
+        """The same, where `own` are the control tokens in `text` that are to be such."""
+        pieces, moved = [], [(0, 0)]
+        end = 0
+        for found in own:
+            pieces += [text[end : found.start], self._stand_ins[found.id]]
+            written = moved[-1][1] + found.start - end
+            moved += [(found.start, written), (found.end, written + _NONCE_LENGTH + 1)]
+            end = found.end
+        pieces.append(text[end:])
+        (encoding,) = self._plain.encode_batch(["".join(pieces)], add_special_tokens=add_special_tokens)
+        ids = [self._id_of_stand_in.get(index, index) for index in encoding.ids]
+        for index, added, was in zip(ids, encoding.special_tokens_mask, encoding.ids, strict=True):
+            if index in self._tokens and was not in self._id_of_stand_in and not added:
+                raise Unwritable(f"the text {self._tokens[index].content!r} cannot be told from the control token that it spells")
+        return Encoded(ids, encoding.special_tokens_mask, list(_moved_back(encoding.offsets, moved)))
+
+    def _suspicious(self, text: str) -> bool:
+        if self._first_characters.search(text):
+            return True
+        if self._normalizes:
+            text = self._normalizer.normalize_str(text)
+            if self._first_characters.search(text):
+                return True
+        core = text.strip()
+        return 0 < len(core) < self._longest and core in self._all_contents
+
+    @cached_property
+    def _first_characters(self) -> re.Pattern[str]:
+        return re.compile(f"[{re.escape(''.join({content[0] for content in self._ids}))}]" if self._ids else r"(?!)")
+
+    @cached_property
+    def _normalizes(self) -> bool:
+        return self._normalizer is not None and any(token.normalized for token in self._tokens.values())
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._ids), default=0)
+
+    @cached_property
+    def _all_contents(self) -> str:
+        return "\0".join(self._ids)
+
+    def _places(self, text: str, ids: list[int], offsets: list[Span]) -> Iterator[Found]:
+        for token, (start, end) in zip(ids, offsets, strict=True):
+            if token == 0:
+                continue
+            content = self._matcher.id_to_token(token)
+            assert content is not None
+            at = str.find(text, content, start, end)
+            yield Found(at, at + len(content), self._ids[content]) if at >= 0 else Found(start, end, self._ids[content])
+
+    def _make_matcher(self) -> Tokenizer:
+        matcher = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
+        if self._normalizer is not None:
+            matcher.normalizer = self._normalizer
+        matcher.add_tokens(list(self._tokens.values()))
+        return matcher
+
+    def _make_plain(self, tokenizer: Tokenizer) -> Tokenizer:
+        plain = Tokenizer.from_str(tokenizer.to_str())
+        plain.add_special_tokens([_like(token, token.content, special=True) for token in self._tokens.values()])
+        plain.encode_special_tokens = True
+        plain.add_tokens([_like(self._tokens[index], stand_in, special=False) for index, stand_in in self._stand_ins.items()])
+        return plain
+
+
+def _runs(text: Traced) -> Iterator[tuple[int, str]]:
+    """Where each run of characters of one source begins, and its sources."""
+    return ((run.start(), run[0]) for run in _RUN.finditer(text.sources))
+
+
+def _like(token: AddedToken, content: str, *, special: bool) -> AddedToken:
+    return AddedToken(
+        content,
+        single_word=token.single_word,
+        lstrip=token.lstrip,
+        rstrip=token.rstrip,
+        normalized=token.normalized if special else False,
+        special=special,
+    )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in plain values, keys included."""
+    pending = [value]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, Mapping):
+            pending += [*each.keys(), *each.values()]
+        elif isinstance(each, Iterable):
+            pending += each
+
+
+def _moved_back(offsets: list[Span], moved: list[tuple[int, int]]) -> Iterator[Span]:
+    """Spans in the text with stand-ins as spans in the text itself. `moved`: places in the one and the other, in order."""
+    at = 0
+    for start, end in offsets:
+        while at + 1 < len(moved) and moved[at + 1][1] <= start:
+            at += 1
+        true, written = moved[at]
+        first = true + start - written
+        further = at
+        while further + 1 < len(moved) and moved[further + 1][1] <= end:
+            further += 1
+        true, written = moved[further]
+        yield first, true + end - written
