@@ -8,7 +8,7 @@ from protocol.base import Extensible, JsonObject, Maybe, Positive, TokenId, Wire
 from protocol.errors import field_error
 from protocol.generate import Timings
 from protocol.logprobs import ChatLogprobs
-from protocol.requests import GenerationRequest
+from protocol.requests import GenerationRequest, ReasoningEffort
 from protocol.tools import Tool, ToolCall, ToolCallDelta, ToolChoice
 from protocol.usage import Usage
 
@@ -125,7 +125,7 @@ class ChatCompletionRequest(GenerationRequest):
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = True
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    reasoning_effort: ReasoningEffort | None = None
     include_reasoning: bool = True
     echo: bool = False
     add_generation_prompt: bool = True

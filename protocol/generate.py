@@ -44,13 +44,17 @@ class MultiModalFeatures(Wire):
     mm_metadata: Maybe[dict[str, list[str | None]]] = None
 
 
+MessageIndex = Annotated[int, Field(ge=-1, le=2**31)]
+"""A message's place in its request; -1 is for what is of no message."""
+
+
 class TokenIdentity(Wire):
     """How a prompt stands to the ids that its request brought. The first `prefix_len` ids are those of the conversation so far,
     up to the last one that the request brought. `rewritten_from` is the first message that would be written otherwise if
     everything were written anew, as where a template drops old reasoning; -1 stands for what comes before the messages."""
 
     prefix_len: Natural
-    rewritten_from: Annotated[int, Field(ge=-1)] | None = None
+    rewritten_from: MessageIndex | None = None
 
 
 class GenerateRequest(Wire):
@@ -73,7 +77,7 @@ class GenerateRequest(Wire):
     return_token_ids: Maybe[bool] = None
     output_mode: Literal["tokens"] = "tokens"
     token_offsets: Maybe[list[tuple[Natural, Natural]]] = None
-    message_indices: Maybe[list[Annotated[int, Field(ge=-1)]]] = None
+    message_indices: Maybe[list[MessageIndex]] = None
     sampled_mask: Maybe[list[bool]] = None
     token_identity: Maybe[TokenIdentity] = None
     output_token_ids: Maybe[list[TokenId]] = None

@@ -1,4 +1,4 @@
-"""The fields that chat and completion requests share."""
+"""The fields that requests of several shapes share."""
 
 from typing import Annotated, Literal
 
@@ -11,21 +11,21 @@ from protocol.sampling import MAX_CHOICES, Stop, StopTokenIds
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class GenerationRequest(Wire):
-    """OpenAI's fields of both endpoints, then vLLM's. None means: the model's or the server's default."""
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+class CommonRequest(Wire):
+    """The fields of every request shape: those that the APIs have in common, then vLLM's. None means: the model's or the server's
+    default."""
 
     model: str | None = None
     stream: bool | None = False
-    stream_options: StreamOptions | None = None
-    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
-    max_tokens: Positive | None = None
     temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     logit_bias: dict[str, Finite] | None = None
     seed: Seed | None = None
-    stop: Stop | None = None
     user: str | None = None
 
     top_k: Annotated[int, Field(ge=-1, le=2**31)] | None = None
@@ -47,7 +47,6 @@ class GenerationRequest(Wire):
     truncation_side: Literal["left", "right"] | None = None
     thinking_token_budget: Integer | None = None
     repetition_detection: JsonObject | None = None
-    response_format: JsonObject | None = None
     structured_outputs: JsonObject | None = None
     priority: Integer = 0
     cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
@@ -59,6 +58,16 @@ class GenerationRequest(Wire):
     kv_transfer_params: JsonObject | None = None
     ec_transfer_params: JsonObject | None = None
     vllm_xargs: JsonObject | None = None
+
+
+class GenerationRequest(CommonRequest):
+    """What chats and completions have besides. Requests of the other shapes are turned into it."""
+
+    stream_options: StreamOptions | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    max_tokens: Positive | None = None
+    stop: Stop | None = None
+    response_format: JsonObject | None = None
 
     @property
     def stop_strings(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What render answers, for chats and completions alike."""
+"""What render answers, whatever the shape of the request."""
 
 from collections.abc import Callable
 

@@ -17,7 +17,7 @@ from service_kit.settings import ModelSettings
 if TYPE_CHECKING:
     from render_service.harmony import Harmony
 
-DESCRIPTION = "Turns OpenAI requests into prompt token ids. Stateless; needs no GPU."
+DESCRIPTION = "Turns requests of OpenAI's and Anthropic's APIs into prompt token ids. Stateless; needs no GPU."
 
 
 class RenderSettings(ModelSettings):

@@ -6,11 +6,13 @@ from functools import partial
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from protocol.anthropic import MessagesRequest
 from protocol.chat import ChatCompletionRequest
 from protocol.completion import CompletionRequest
 from protocol.generate import GenerateRequest
+from protocol.responses import ResponsesRequest
 from protocol.tokenize import DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse
-from render_service import chat, completion, tokenization
+from render_service import anthropic, chat, completion, responses, tokenization
 from render_service.renderer import Renderer
 from service_kit import context
 from service_kit.body import documented, json_response
@@ -23,6 +25,18 @@ router = APIRouter(tags=["render"])
 async def render_chat(request: Request) -> Response:
     """Turns a chat completion request into the generate request that a worker takes: prompt token ids and sampling parameters."""
     return await _answer(request, partial(chat.render, request_id=context.request_id.get()))
+
+
+@router.post("/v1/messages/render", **documented(MessagesRequest, answers=(GenerateRequest,)))
+async def render_messages(request: Request) -> Response:
+    """Turns a request of Anthropic's Messages API into the same."""
+    return await _answer(request, partial(anthropic.render, request_id=context.request_id.get()))
+
+
+@router.post("/v1/responses/render", **documented(ResponsesRequest, answers=(GenerateRequest,)))
+async def render_responses(request: Request) -> Response:
+    """Turns a request of OpenAI's Responses API, with the whole conversation as its input, into the same."""
+    return await _answer(request, partial(responses.render, request_id=context.request_id.get()))
 
 
 @router.post("/v1/completions/render", **documented(CompletionRequest, answers=(GenerateRequest,), as_list=True))

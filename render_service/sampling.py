@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from model_profile import ModelProfile
-from protocol.chat import ChatCompletionRequest
 from protocol.completion import CompletionRequest
 from protocol.errors import BadRequest, invalid
 from protocol.requests import GenerationRequest
@@ -29,19 +28,15 @@ _UNSUPPORTED = (
 )
 
 
-def for_chat(renderer: Renderer, request: ChatCompletionRequest, max_tokens: int) -> SamplingParams:
-    """Raises `BadRequest` that names the field."""
-    if request.return_prompt_text:
-        raise _unsupported("return_prompt_text")
-    wanted = (request.top_logprobs or 0) if request.logprobs else None
-    logprobs = _logprobs(renderer, wanted, "top_logprobs")
-    return _params(renderer, request, max_tokens, logprobs)
+def for_turn(renderer: Renderer, request: GenerationRequest, max_tokens: int, top_logprobs: int | None) -> SamplingParams:
+    """`top_logprobs`: None is for no logprobs at all. Raises `BadRequest` that names the field."""
+    return _params(renderer, request, max_tokens, _logprobs(renderer, top_logprobs, "top_logprobs"))
 
 
 def for_completion(renderer: Renderer, request: CompletionRequest, max_tokens: int) -> SamplingParams:
     """Raises `BadRequest` that names the field."""
     if request.suffix:
-        raise _unsupported("suffix")
+        raise unsupported("suffix")
     if request.best_of is not None and request.best_of != (request.n or 1):
         raise BadRequest(
             "best_of: only as many answers are made as are returned; leave it out, or give it the value of n", param="best_of"
@@ -57,9 +52,9 @@ def _params(renderer: Renderer, request: GenerationRequest, max_tokens: int, log
         value = getattr(request, name)
         # Asking for nothing is fine; 0 asks for something.
         if value is not None and value is not False and value not in ([], {}):
-            raise _unsupported(name)
+            raise unsupported(name)
     if request.length_penalty != 1.0:
-        raise _unsupported("length_penalty")
+        raise unsupported("length_penalty")
     if request.response_format is not None and request.response_format.get("type") != "text":
         raise BadRequest('response_format: only {"type": "text"} is supported', param="response_format")
     asked: dict[str, Any] = {
@@ -124,5 +119,5 @@ def _logprobs(renderer: Renderer, wanted: int | None, where: str) -> int | None:
     return wanted
 
 
-def _unsupported(name: str) -> BadRequest:
+def unsupported(name: str) -> BadRequest:
     return BadRequest(f"{name}: this parameter is not supported", param=name)

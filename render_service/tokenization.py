@@ -1,10 +1,11 @@
 """`/tokenize` and `/detokenize`."""
 
 from protocol.tokenize import DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse
-from render_service.chat import own_variables, tools_as_sent
+from render_service.chat import tools_as_sent
 from render_service.conversation import Conversation
 from render_service.prompt import check_ids, from_text
 from render_service.renderer import Renderer
+from render_service.variables import own_variables
 from render_service.writing import Wanted, write
 from service_kit.body import parse
 

@@ -12,6 +12,9 @@ from render_service.renderer import Renderer
 from render_service.template_input import text_size
 from render_service.token_identity import Writer, extend
 
+MAX_MESSAGES = 2**18
+"""More than any context holds; a character's source has room for about twice as many."""
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -26,6 +29,10 @@ class Wanted:
 
 def write(renderer: Renderer, conversation: Conversation, wanted: Wanted) -> Prompt:
     """The conversation's prompt. Raises `BadRequest`."""
+    if len(conversation.messages) > MAX_MESSAGES:
+        raise BadRequest(
+            f"messages: there are {len(conversation.messages)}, and no more than {MAX_MESSAGES} are taken", param="messages"
+        )
     if renderer.harmony is not None and wanted.bounded and wanted.cut is None:
         check_size(renderer.profile, sum(map(text_size, conversation.messages)), where="messages")
     if conversation.brings_ids:

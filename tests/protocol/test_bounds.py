@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from protocol.anthropic import MessagesRequest
 from protocol.chat import ChatCompletionRequest
 from protocol.completion import CompletionRequest
 from protocol.derender import (
@@ -17,12 +18,15 @@ from protocol.derender import (
     DerenderStreamState,
 )
 from protocol.generate import AbortRequest, GenerateRequest
+from protocol.responses import ResponsesRequest
 from protocol.sampling import MAX_STOP_BYTES, SamplingParams
 from protocol.tokenize import DetokenizeRequest, TokenizeRequest
 
 REQUESTS: list[type[BaseModel]] = [
     ChatCompletionRequest,
     CompletionRequest,
+    MessagesRequest,
+    ResponsesRequest,
     GenerateRequest,
     AbortRequest,
     TokenizeRequest,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from render_service import chat, completion, tokenization
+from render_service import anthropic, chat, completion, responses, tokenization
 from render_service.control_tokens import ControlTokens
 from render_service.harmony import Harmony
 from render_service.renderer import Renderer
@@ -44,6 +44,16 @@ def render_chat(render: Renderer, **request: Any) -> dict[str, Any]:
     return answer
 
 
+def render_messages(render: Renderer, **request: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(anthropic.render(render, json.dumps(request).encode(), "id"))
+    return answer
+
+
+def render_responses(render: Renderer, **request: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(responses.render(render, json.dumps(request).encode(), "id"))
+    return answer
+
+
 def render_completion(render: Renderer, **request: Any) -> list[dict[str, Any]]:
     answer: list[dict[str, Any]] = json.loads(completion.render(render, json.dumps(request).encode(), "id"))
     return answer
@@ -56,6 +66,8 @@ def say(text: str, **request: Any) -> dict[str, Any]:
 
 ENDPOINTS: dict[str, Callable[[Renderer, bytes], bytes]] = {
     "/v1/chat/completions/render": lambda render, body: chat.render(render, body, "id"),
+    "/v1/messages/render": lambda render, body: anthropic.render(render, body, "id"),
+    "/v1/responses/render": lambda render, body: responses.render(render, body, "id"),
     "/v1/completions/render": lambda render, body: completion.render(render, body, "id"),
     "/tokenize": tokenization.tokenize,
     "/detokenize": tokenization.detokenize,

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol.anthropic import MessagesRequest
 from protocol.chat import ChatCompletionRequest
 from protocol.completion import CompletionRequest
 from protocol.errors import TandemError
+from protocol.responses import ResponsesRequest
 from protocol.tokenize import DetokenizeRequest, TokenizeRequest
 from tests.render.rendering import ENDPOINTS, renderer, say
 
@@ -39,14 +41,63 @@ LONG_CHAT = {
     ],
     "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
 }
+LONG_MESSAGES = {
+    "max_tokens": 5,
+    "system": [{"type": "text", "text": "s"}],
+    "messages": [
+        {"role": "user", "content": "u"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "r", "signature": "x"},
+                {"type": "redacted_thinking", "data": "x"},
+                {"type": "text", "text": "t"},
+                {"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "t"}], "is_error": True},
+                {"type": "text", "text": "t"},
+            ],
+        },
+        {"role": "assistant", "content": [{"type": "text", "text": "so"}]},
+    ],
+    "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object"}}],
+    "tool_choice": {"type": "auto"},
+    "thinking": {"type": "adaptive"},
+    "output_config": {"effort": "low"},
+}
+LONG_RESPONSES = {
+    "instructions": "s",
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "u"}]},
+        {"type": "reasoning", "id": "rs", "summary": [], "content": [{"type": "reasoning_text", "text": "r"}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "t"}]},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a": 1}'},
+        {"type": "function_call_output", "call_id": "c", "output": "t"},
+        {"type": "message", "role": "assistant", "status": "incomplete", "content": "so"},
+    ],
+    "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}],
+    "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
+    "text": {"format": {"type": "text"}},
+    "reasoning": {"effort": "low"},
+    "include": ["message.output_text.logprobs"],
+    "top_logprobs": 2,
+}
 VALID: dict[str, list[dict[str, Any]]] = {
     "/v1/chat/completions/render": [say("hi"), LONG_CHAT],
+    "/v1/messages/render": [say("hi", max_tokens=5), LONG_MESSAGES],
+    "/v1/responses/render": [{"input": "hi"}, LONG_RESPONSES],
     "/v1/completions/render": [{"prompt": "hi"}, {"prompt": [1, 2]}, {"prompt": [[1], [2]]}],
     "/tokenize": [{"prompt": "hi"}, LONG_CHAT],
     "/detokenize": [{"tokens": [1, 2, 3]}],
 }
 FIELDS = {
     "/v1/chat/completions/render": ChatCompletionRequest,
+    "/v1/messages/render": MessagesRequest,
+    "/v1/responses/render": ResponsesRequest,
     "/v1/completions/render": CompletionRequest,
     "/tokenize": TokenizeRequest,
     "/detokenize": DetokenizeRequest,
@@ -79,6 +130,12 @@ def test_any_change_of_a_valid_body(family: str, endpoint: str, data: st.DataObj
         else:
             body = put(body, data.draw(st.sampled_from(places(body))), data.draw(json_values))
     answer_or_blame(endpoint, family, json.dumps(body).encode())
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_the_bodies_that_are_changed_are_valid(endpoint: str) -> None:
+    for body in VALID[endpoint]:
+        assert isinstance(outcome(endpoint, "qwen3", json.dumps(body).encode()), bytes)
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)

@@ -16,6 +16,8 @@ from tests.tokenizers import folder, profile
 
 CHAT = "/v1/chat/completions/render"
 COMPLETION = "/v1/completions/render"
+MESSAGES = "/v1/messages/render"
+RESPONSES = "/v1/responses/render"
 HI: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 
 
@@ -35,6 +37,19 @@ def test_chat(client: httpx.Client) -> None:
     assert body["model"] == "tiny"
     assert body["profile"] == profile("tiny").fingerprint
     assert client.post(CHAT, json={**HI, "model": "tiny"}, headers={"X-Request-Id": "abc"}).content == answer.content
+
+
+def test_the_other_shapes_of_a_chat(client: httpx.Client) -> None:
+    asked = {"model": "tiny", "stream": True}
+    bodies = {
+        CHAT: {**HI, **asked, "max_tokens": 5, "stream_options": {"include_usage": True}},
+        MESSAGES: {**HI, **asked, "max_tokens": 5},
+        RESPONSES: {**asked, "input": "hi", "max_output_tokens": 5},
+    }
+    answers = {path: client.post(path, json=body, headers={"X-Request-Id": "abc"}).json() for path, body in bodies.items()}
+    assert [answer.pop("request_id") for answer in answers.values()] == ["chatcmpl-abc", "msg_abc", "resp_abc"]
+    assert answers[CHAT]["token_ids"]
+    assert answers[MESSAGES] == answers[RESPONSES] == answers[CHAT]
 
 
 def test_completions(client: httpx.Client) -> None:
@@ -62,8 +77,10 @@ def test_models(client: httpx.Client) -> None:
 
 def test_the_openapi_document_lists_the_wire_types(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
-    assert {CHAT, COMPLETION, "/tokenize", "/detokenize", "/v1/models"} <= set(document["paths"])
-    assert {"ChatCompletionRequest", "CompletionRequest", "GenerateRequest"} <= set(document["components"]["schemas"])
+    assert {CHAT, MESSAGES, RESPONSES, COMPLETION, "/tokenize", "/detokenize", "/v1/models"} <= set(document["paths"])
+    assert {"ChatCompletionRequest", "CompletionRequest", "MessagesRequest", "ResponsesRequest", "GenerateRequest"} <= set(
+        document["components"]["schemas"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,6 +104,14 @@ def test_the_openapi_document_lists_the_wire_types(client: httpx.Client) -> None
         (CHAT, {**HI, "max_tokens": 64}, "max_tokens"),
         (CHAT, {"messages": [{"role": "user", "content": "z" * 100}]}, "messages"),
         (CHAT, {"messages": [{"role": "user", "content": "z" * 100_000}]}, "messages"),
+        (MESSAGES, HI, "max_tokens"),
+        (MESSAGES, {"max_tokens": 5}, "messages"),
+        (MESSAGES, {**HI, "max_tokens": 64}, "max_tokens"),
+        (MESSAGES, {"max_tokens": 5, "messages": [{"role": "user", "content": "z" * 100}]}, "messages"),
+        (RESPONSES, {}, "input"),
+        (RESPONSES, {"input": "hi", "max_output_tokens": 64}, "max_output_tokens"),
+        (RESPONSES, {"input": "z" * 100}, "input"),
+        (RESPONSES, {"input": "z" * 100, "truncation": "auto"}, "input"),
         (COMPLETION, {}, "prompt"),
         (COMPLETION, {"prompt": ""}, "prompt"),
         (COMPLETION, {"prompt": []}, "prompt"),
@@ -108,7 +133,7 @@ def test_a_bad_body_is_a_400_that_names_the_field(client: httpx.Client, path: st
     assert param.split(".")[0] in error["message"]
 
 
-@pytest.mark.parametrize("path", [CHAT, COMPLETION, "/tokenize", "/detokenize"])
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES, COMPLETION, "/tokenize", "/detokenize"])
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"[" * 10_000])
 def test_no_json_object_is_a_400(client: httpx.Client, path: str, body: bytes) -> None:
     answer = client.post(path, content=body)
@@ -116,10 +141,17 @@ def test_no_json_object_is_a_400(client: httpx.Client, path: str, body: bytes) -
     assert answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("path", [CHAT, COMPLETION, "/tokenize", "/detokenize"])
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES, COMPLETION, "/tokenize", "/detokenize"])
 def test_an_unknown_model_is_a_404(client: httpx.Client, path: str) -> None:
-    body = {CHAT: HI, COMPLETION: {"prompt": "x"}, "/tokenize": {"prompt": "x"}, "/detokenize": {"tokens": [1]}}[path]
-    answer = client.post(path, json={**body, "model": "gpt-9"})
+    bodies = {
+        CHAT: HI,
+        MESSAGES: {**HI, "max_tokens": 5},
+        RESPONSES: {"input": "x"},
+        COMPLETION: {"prompt": "x"},
+        "/tokenize": {"prompt": "x"},
+        "/detokenize": {"tokens": [1]},
+    }
+    answer = client.post(path, json={**bodies[path], "model": "gpt-9"})
     assert (answer.status_code, answer.json()["error"]["param"]) == (404, "model")
 
 

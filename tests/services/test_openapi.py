@@ -23,7 +23,14 @@ APPS: dict[str, Callable[[], FastAPI]] = {
     "gateway": lambda: gateway.create_app(gateway.GatewaySettings()),
 }
 PATHS = {
-    "render": {"/v1/chat/completions/render", "/v1/completions/render", "/tokenize", "/detokenize"},
+    "render": {
+        "/v1/chat/completions/render",
+        "/v1/messages/render",
+        "/v1/responses/render",
+        "/v1/completions/render",
+        "/tokenize",
+        "/detokenize",
+    },
     "derender": {"/v1/chat/completions/derender", "/v1/completions/derender", "/v1/derender/batch"},
     "generate": {"/inference/v1/generate", "/inference/v1/abort_requests"},
     "gateway": {"/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"},
