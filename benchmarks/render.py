@@ -13,6 +13,8 @@ import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from rich.console import Console
@@ -25,15 +27,17 @@ from benchmarks.peer import vllm
 from benchmarks.processes import server
 from tests.tokenizers import MAX_MODEL_LEN, folder
 
-SIZES = {200: 300, 4000: 150, 32_000: 60}
-"""Rounds by the tokens of the prompt, about."""
+SIZES = {200: 100, 4000: 60, 32_000: 40}
+"""Turns by the tokens of the prompt, about."""
 PREFIX, PREFIX_ROUNDS = 30_000, 30
 WARM_UP = 2
 FILL = 20
 """Large chats before all others: a tokenizer remembers the first ten thousand words that it meets, and none may know more than
 another."""
-CONNECTIONS, BURST = 4, 3
-"""`BURST` requests over each of so many connections are one turn."""
+CONNECTIONS = 4
+TURN = 3
+"""Chats that each side takes in a turn, over each of its connections."""
+BARE, EMPTY = "bare call, in process", "empty endpoint"
 TITLE = "chats rendered over HTTP, tools and several scripts in each (empty endpoint: kB up / down)"
 PATH = "/v1/chat/completions/render"
 
@@ -46,8 +50,8 @@ class Times:
     total: float = 0.0
     _unheard: int = WARM_UP
 
-    def add(self, *each: float, total: float | None = None) -> None:
-        """One turn's; the first turns warm up."""
+    def add(self, each: list[float], total: float | None = None) -> None:
+        """One turn's. The first turns warm up."""
         if self._unheard:
             self._unheard -= 1
             return
@@ -66,7 +70,7 @@ class Times:
 
 
 class Service:
-    """A render service, with one connection for single requests and four for many at once."""
+    """A render service."""
 
     def __init__(self, name: str, url: str) -> None:
         self.name = name
@@ -74,15 +78,16 @@ class Service:
         self._connections = [Connection(url) for _ in range(CONNECTIONS)]
         self._pool = ThreadPoolExecutor(CONNECTIONS)
 
-    def at_once(self, bodies: list[bytes], times: Times) -> None:
-        def one(connection: Connection, share: list[bytes]) -> list[float]:
-            return [connection.post(PATH, body)[0] for body in share]
+    def one(self, body: bytes) -> tuple[float, bytes]:
+        return self.connection.post(PATH, body)
 
+    def many(self, bodies: list[bytes]) -> tuple[list[float], float]:
+        """Each one's milliseconds, and those of all of them, which go over several connections at once."""
         shares = [bodies[index::CONNECTIONS] for index in range(CONNECTIONS)]
+        send = lambda pair: [pair[0].post(PATH, body)[0] for body in pair[1]]  # noqa: E731
         started = time.perf_counter()
-        each = list(self._pool.map(one, self._connections, shares))
-        total = (time.perf_counter() - started) * 1000
-        times.add(*(milliseconds for share in each for milliseconds in share), total=total)
+        shared = list(self._pool.map(send, zip(self._connections, shares, strict=True)))
+        return list(chain(*shared)), (time.perf_counter() - started) * 1000
 
 
 class Bare:
@@ -93,7 +98,7 @@ class Bare:
         template = json.loads((files / "tokenizer_config.json").read_bytes())["chat_template"]
         self.tokenizer: Any = PreTrainedTokenizerFast(tokenizer_file=str(files / "tokenizer.json"), chat_template=template)
 
-    def __call__(self, request: JsonObject) -> tuple[float, list[int]]:
+    def one(self, request: JsonObject) -> tuple[float, list[int]]:
         started = time.perf_counter()
         ids: list[int] = self.tokenizer.apply_chat_template(
             request["messages"], tools=request["tools"], add_generation_prompt=True, tokenize=True, return_dict=False
@@ -101,41 +106,79 @@ class Bare:
         return (time.perf_counter() - started) * 1000, ids
 
 
+@dataclass
+class Sides:
+    services: list[Service]
+    bare: Bare
+    empty: Connection
+
+
 def encoded(request: JsonObject) -> bytes:
     return json.dumps(request, ensure_ascii=False).encode()
 
 
-def one_size(table: Table, size: int, services: list[Service], bare: Bare, empty: Connection) -> None:
-    """The services in turn, ours the first; then the bare call and the empty endpoint."""
-    singles, crowds = [Times() for _ in services], [Times() for _ in services]
-    floor, called = Times(), Times()
-    lengths, kilobytes = [], []
-    for attempt in range(WARM_UP + SIZES[size]):
-        request, *others = (chat(size, attempt * (1 + CONNECTIONS * BURST) + index) for index in range(1 + CONNECTIONS * BURST))
-        body, bodies = encoded(request), [encoded(other) for other in others]
-        milliseconds, ids = bare(request)
-        called.add(milliseconds)
-        for service, single, crowd in zip(services, singles, crowds, strict=True):
-            milliseconds, answer = service.connection.post(PATH, body)
-            if json.loads(answer)["token_ids"] != ids:
-                raise SystemExit(f"{service.name}'s ids are not those of the bare call: chat({size}, {attempt})")
-            single.add(milliseconds)
-            service.at_once(bodies, crowd)
-            if service is services[0]:
-                floor.add(empty.post(f"/sized?size={len(answer)}", body)[0])
-                kilobytes.append((len(body) / 1000, len(answer) / 1000))
-        lengths.append(len(ids))
-    up, down = (f"{statistics.median(values):.1f}" for values in zip(*kilobytes, strict=True))
-    ratio = f"{singles[0].median / (called.median + floor.median):.2f}"
-    table.add_row(f"{statistics.median(lengths):,.0f}", services[0].name, *singles[0].cells, ratio, "of bare + empty", "<= 1.3")
-    table.add_row("", f"{services[0].name}, {CONNECTIONS} connections", *crowds[0].cells)
-    for service, single, crowd in zip(services[1:], singles[1:], crowds[1:], strict=True):
-        ratio = f"{single.median / singles[0].median:.2f}"
-        table.add_row("", service.name, *single.cells, ratio, f"of {services[0].name}", "> 1")
-        ratio = f"{crowd.total / crowds[0].total:.2f}"
-        table.add_row("", f"{service.name}, {CONNECTIONS} connections", *crowd.cells, ratio, f"of {services[0].name}", "> 1")
-    table.add_row("", "bare call, in process", *called.cells)
-    table.add_row("", f"empty endpoint, kB {up} / {down}", *floor.cells, end_section=True)
+def turned(names: list[str], turn: int) -> list[str]:
+    """Each comes first once: who comes after whom would tell otherwise."""
+    first = turn % len(names)
+    return names[first:] + names[:first]
+
+
+def one_by_one(sides: Sides, size: int) -> tuple[dict[str, Times], int, str]:
+    """What each took, the tokens of a prompt, and the kilobytes of a body and its answer.
+
+    A turn is several chats: with the first, a process that had nothing to do wakes up.
+    """
+    services = {service.name: service for service in sides.services}
+    times = {name: Times() for name in (*services, BARE, EMPTY)}
+    sizes, length = [0, 2], 0
+    for turn in range(WARM_UP + SIZES[size]):
+        requests = [chat(size, turn * TURN + index) for index in range(TURN)]
+        bodies = [encoded(request) for request in requests]
+        ids: dict[str, list[list[int]]] = {}
+        for name in turned(list(times), turn):
+            if name == BARE:
+                measured = [sides.bare.one(request) for request in requests]
+                ids[name] = [found for _, found in measured]
+                times[name].add([milliseconds for milliseconds, _ in measured])
+                continue
+            post = services[name].one if name in services else partial(sides.empty.post, f"/sized?size={sizes[1]}")
+            answers = [post(body) for body in bodies]
+            times[name].add([milliseconds for milliseconds, _ in answers])
+            if name in services:
+                ids[name] = [json.loads(answer)["token_ids"] for _, answer in answers]
+            if name == sides.services[0].name:
+                sizes = [len(bodies[-1]), len(answers[-1][1])]
+        length = len(ids[BARE][-1])
+        for name, found in ids.items():
+            if found != ids[BARE]:
+                raise SystemExit(f"{name}'s ids are not those of the bare call, with a chat of {length} tokens")
+    return times, length, " / ".join(f"{count / 1000:.1f}" for count in sizes)
+
+
+def at_once(services: list[Service], size: int) -> dict[str, Times]:
+    times = {service.name: Times() for service in services}
+    for turn in range(WARM_UP + SIZES[size] // 2):
+        first = -1 - turn * CONNECTIONS * TURN
+        bodies = [encoded(chat(size, first - index)) for index in range(CONNECTIONS * TURN)]
+        for service in services if turn % 2 else services[::-1]:
+            times[service.name].add(*service.many(bodies))
+    return times
+
+
+def one_size(table: Table, sides: Sides, size: int) -> None:
+    single, length, kilobytes = one_by_one(sides, size)
+    crowd = at_once(sides.services, size)
+    own, *others = (service.name for service in sides.services)
+    ratio = single[own].median / (single[BARE].median + single[EMPTY].median)
+    table.add_row(f"{length:,}", own, *single[own].cells, f"{ratio:.2f}", "of bare + empty", "<= 1.3")
+    table.add_row("", f"{own}, {CONNECTIONS} connections", *crowd[own].cells)
+    for name in others:
+        ratio = single[name].median / single[own].median
+        table.add_row("", name, *single[name].cells, f"{ratio:.2f}", f"of {own}", "> 1")
+        ratio = crowd[name].total / crowd[own].total
+        table.add_row("", f"{name}, {CONNECTIONS} connections", *crowd[name].cells, f"{ratio:.2f}", f"of {own}", "> 1")
+    table.add_row("", BARE, *single[BARE].cells)
+    table.add_row("", f"{EMPTY}, kB {kilobytes}", *single[EMPTY].cells, end_section=True)
 
 
 def turns(table: Table, services: list[Service]) -> None:
@@ -144,8 +187,8 @@ def turns(table: Table, services: list[Service]) -> None:
     for attempt in range(WARM_UP + PREFIX_ROUNDS):
         new, again = encoded(conversation(PREFIX, attempt, 0)), encoded(conversation(PREFIX, -1, attempt))
         for service, cold, warm in zip(services, fresh, known, strict=True):
-            cold.add(service.connection.post(PATH, new)[0])
-            warm.add(service.connection.post(PATH, again)[0])
+            cold.add([service.one(new)[0]])
+            warm.add([service.one(again)[0]])
     for service, cold, warm in zip(services, fresh, known, strict=True):
         table.add_row(f"{PREFIX:,} + a message", f"{service.name}, new prefix", *cold.cells)
         ratio = f"{cold.median / warm.median:.2f}"
@@ -164,14 +207,14 @@ def main() -> None:
         vllm(given.peer) as theirs,
     ):
         services = [Service("tandem", own), *([Service("vLLM", theirs)] if theirs else [])]
-        bare, floor = Bare(), Connection(empty)
+        sides = Sides(services, Bare(), Connection(empty))
         for seed in range(-FILL, 0):
             request = chat(max(SIZES), seed)
-            bare(request)
+            sides.bare.one(request)
             for service in services:
-                service.connection.post(PATH, encoded(request))
+                service.one(encoded(request))
         for size in SIZES:
-            one_size(table, size, services, bare, floor)
+            one_size(table, sides, size)
         turns(table, services)
     Console(width=140).print(table)
 
