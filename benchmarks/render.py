@@ -13,9 +13,8 @@ import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import chain
-from typing import Any
+from itertools import chain, count
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.table import Table
@@ -27,17 +26,17 @@ from benchmarks.peer import vllm
 from benchmarks.processes import server
 from tests.tokenizers import MAX_MODEL_LEN, folder
 
-SIZES = {200: 100, 4000: 60, 32_000: 40}
+SIZES = {200: 60, 4000: 30, 32_000: 12}
 """Turns by the tokens of the prompt, about."""
-PREFIX, PREFIX_ROUNDS = 30_000, 30
+PREFIX, PREFIX_TURNS = 30_000, 30
 WARM_UP = 2
 FILL = 20
 """Large chats before all others: a tokenizer remembers the first ten thousand words that it meets, and none may know more than
 another."""
 CONNECTIONS = 4
-TURN = 3
+TURN = 8
 """Chats that each side takes in a turn, over each of its connections."""
-BARE, EMPTY = "bare call, in process", "empty endpoint"
+SEEDS = count()
 TITLE = "chats rendered over HTTP, tools and several scripts in each (empty endpoint: kB up / down)"
 PATH = "/v1/chat/completions/render"
 
@@ -69,36 +68,60 @@ class Times:
         return f"{len(self.each) / self.total * 1000:,.1f}", f"{self.median:.2f}", f"{p99:.2f}"
 
 
+class Side(Protocol):
+    """One of those that take turns."""
+
+    name: str
+
+    def one(self, request: JsonObject) -> tuple[float, list[int] | None]:
+        """Milliseconds, and the ids of the prompt, where there are any."""
+
+
 class Service:
     """A render service."""
 
     def __init__(self, name: str, url: str) -> None:
         self.name = name
-        self.connection = Connection(url)
+        self.sizes = (0, 0)
+        """Bytes of the last body and its answer."""
         self._connections = [Connection(url) for _ in range(CONNECTIONS)]
         self._pool = ThreadPoolExecutor(CONNECTIONS)
 
-    def one(self, body: bytes) -> tuple[float, bytes]:
-        return self.connection.post(PATH, body)
+    def one(self, request: JsonObject) -> tuple[float, list[int]]:
+        body = encoded(request)
+        milliseconds, answer = self._connections[0].post(PATH, body)
+        self.sizes = len(body), len(answer)
+        ids: list[int] = json.loads(answer)["token_ids"]
+        return milliseconds, ids
 
-    def many(self, bodies: list[bytes]) -> tuple[list[float], float]:
+    def many(self, requests: list[JsonObject]) -> tuple[list[float], float]:
         """Each one's milliseconds, and those of all of them, which go over several connections at once."""
-        shares = [bodies[index::CONNECTIONS] for index in range(CONNECTIONS)]
-        send = lambda pair: [pair[0].post(PATH, body)[0] for body in pair[1]]  # noqa: E731
+        bodies = [encoded(request) for request in requests]
+
+        def share(index: int) -> list[float]:
+            return [self._connections[index].post(PATH, body)[0] for body in bodies[index::CONNECTIONS]]
+
         started = time.perf_counter()
-        shared = list(self._pool.map(send, zip(self._connections, shares, strict=True)))
-        return list(chain(*shared)), (time.perf_counter() - started) * 1000
+        each = list(chain(*self._pool.map(share, range(CONNECTIONS))))
+        return each, (time.perf_counter() - started) * 1000
 
 
 class Bare:
-    """The call that render stands for, as it is made in process."""
+    """The call that render stands for, as it is made in process. It runs in a thread, as ours does: what the main thread allocates
+    lies between what loading has left there, which makes tokenizing half as slow again."""
+
+    name = "bare call, in process"
 
     def __init__(self) -> None:
         files = folder("qwen3")
         template = json.loads((files / "tokenizer_config.json").read_bytes())["chat_template"]
         self.tokenizer: Any = PreTrainedTokenizerFast(tokenizer_file=str(files / "tokenizer.json"), chat_template=template)
+        self._thread = ThreadPoolExecutor(1)
 
     def one(self, request: JsonObject) -> tuple[float, list[int]]:
+        return self._thread.submit(self._call, request).result()
+
+    def _call(self, request: JsonObject) -> tuple[float, list[int]]:
         started = time.perf_counter()
         ids: list[int] = self.tokenizer.apply_chat_template(
             request["messages"], tools=request["tools"], add_generation_prompt=True, tokenize=True, return_dict=False
@@ -106,70 +129,66 @@ class Bare:
         return (time.perf_counter() - started) * 1000, ids
 
 
-@dataclass
-class Sides:
-    services: list[Service]
-    bare: Bare
-    empty: Connection
+class Empty:
+    """An endpoint that answers as many bytes as `like` did last, and no ids."""
+
+    name = "empty endpoint"
+
+    def __init__(self, url: str, like: Service) -> None:
+        self._connection, self._like = Connection(url), like
+
+    def one(self, request: JsonObject) -> tuple[float, None]:
+        return self._connection.post(f"/sized?size={self._like.sizes[1]}", encoded(request))[0], None
 
 
 def encoded(request: JsonObject) -> bytes:
     return json.dumps(request, ensure_ascii=False).encode()
 
 
-def turned(names: list[str], turn: int) -> list[str]:
+def fresh(size: int, number: int) -> list[JsonObject]:
+    return [chat(size, next(SEEDS)) for _ in range(number)]
+
+
+def turned(sides: list[Side], turn: int) -> list[Side]:
     """Each comes first once: who comes after whom would tell otherwise."""
-    first = turn % len(names)
-    return names[first:] + names[:first]
+    first = turn % len(sides)
+    return sides[first:] + sides[:first]
 
 
-def one_by_one(sides: Sides, size: int) -> tuple[dict[str, Times], int, str]:
-    """What each took, the tokens of a prompt, and the kilobytes of a body and its answer.
+def one_by_one(sides: list[Side], size: int) -> tuple[dict[str, Times], int]:
+    """What each side took, and the tokens of the last prompt. Ends the program where two sides have other ids.
 
     A turn is several chats: with the first, a process that had nothing to do wakes up.
     """
-    services = {service.name: service for service in sides.services}
-    times = {name: Times() for name in (*services, BARE, EMPTY)}
-    sizes, length = [0, 2], 0
+    times = {side.name: Times() for side in sides}
+    length = 0
     for turn in range(WARM_UP + SIZES[size]):
-        requests = [chat(size, turn * TURN + index) for index in range(TURN)]
-        bodies = [encoded(request) for request in requests]
-        ids: dict[str, list[list[int]]] = {}
-        for name in turned(list(times), turn):
-            if name == BARE:
-                measured = [sides.bare.one(request) for request in requests]
-                ids[name] = [found for _, found in measured]
-                times[name].add([milliseconds for milliseconds, _ in measured])
-                continue
-            post = services[name].one if name in services else partial(sides.empty.post, f"/sized?size={sizes[1]}")
-            answers = [post(body) for body in bodies]
-            times[name].add([milliseconds for milliseconds, _ in answers])
-            if name in services:
-                ids[name] = [json.loads(answer)["token_ids"] for _, answer in answers]
-            if name == sides.services[0].name:
-                sizes = [len(bodies[-1]), len(answers[-1][1])]
-        length = len(ids[BARE][-1])
-        for name, found in ids.items():
-            if found != ids[BARE]:
-                raise SystemExit(f"{name}'s ids are not those of the bare call, with a chat of {length} tokens")
-    return times, length, " / ".join(f"{count / 1000:.1f}" for count in sizes)
+        requests = fresh(size, TURN)
+        found = []
+        for side in turned(sides, turn):
+            measured = [side.one(request) for request in requests]
+            times[side.name].add([milliseconds for milliseconds, _ in measured])
+            found += [ids for _, ids in measured[-1:] if ids is not None]
+        length = len(found[0])
+        if any(ids != found[0] for ids in found):
+            raise SystemExit(f"not all give the same ids for a prompt of {length} tokens")
+    return times, length
 
 
 def at_once(services: list[Service], size: int) -> dict[str, Times]:
     times = {service.name: Times() for service in services}
     for turn in range(WARM_UP + SIZES[size] // 2):
-        first = -1 - turn * CONNECTIONS * TURN
-        bodies = [encoded(chat(size, first - index)) for index in range(CONNECTIONS * TURN)]
+        requests = fresh(size, CONNECTIONS * TURN)
         for service in services if turn % 2 else services[::-1]:
-            times[service.name].add(*service.many(bodies))
+            times[service.name].add(*service.many(requests))
     return times
 
 
-def one_size(table: Table, sides: Sides, size: int) -> None:
-    single, length, kilobytes = one_by_one(sides, size)
-    crowd = at_once(sides.services, size)
-    own, *others = (service.name for service in sides.services)
-    ratio = single[own].median / (single[BARE].median + single[EMPTY].median)
+def one_size(table: Table, services: list[Service], bare: Bare, empty: Empty, size: int) -> None:
+    single, length = one_by_one([*services, bare, empty], size)
+    crowd = at_once(services, size)
+    own, *others = (service.name for service in services)
+    ratio = single[own].median / (single[bare.name].median + single[empty.name].median)
     table.add_row(f"{length:,}", own, *single[own].cells, f"{ratio:.2f}", "of bare + empty", "<= 1.3")
     table.add_row("", f"{own}, {CONNECTIONS} connections", *crowd[own].cells)
     for name in others:
@@ -177,19 +196,19 @@ def one_size(table: Table, sides: Sides, size: int) -> None:
         table.add_row("", name, *single[name].cells, f"{ratio:.2f}", f"of {own}", "> 1")
         ratio = crowd[name].total / crowd[own].total
         table.add_row("", f"{name}, {CONNECTIONS} connections", *crowd[name].cells, f"{ratio:.2f}", f"of {own}", "> 1")
-    table.add_row("", BARE, *single[BARE].cells)
-    table.add_row("", f"{EMPTY}, kB {kilobytes}", *single[EMPTY].cells, end_section=True)
+    table.add_row("", bare.name, *single[bare.name].cells)
+    kilobytes = " / ".join(f"{size / 1000:.1f}" for size in services[0].sizes)
+    table.add_row("", f"{empty.name}, kB {kilobytes}", *single[empty.name].cells, end_section=True)
 
 
 def turns(table: Table, services: list[Service]) -> None:
     """Last messages after a history that is another each time, and after the same one."""
-    fresh, known = [Times() for _ in services], [Times() for _ in services]
-    for attempt in range(WARM_UP + PREFIX_ROUNDS):
-        new, again = encoded(conversation(PREFIX, attempt, 0)), encoded(conversation(PREFIX, -1, attempt))
-        for service, cold, warm in zip(services, fresh, known, strict=True):
-            cold.add([service.one(new)[0]])
-            warm.add([service.one(again)[0]])
-    for service, cold, warm in zip(services, fresh, known, strict=True):
+    new, known = [Times() for _ in services], [Times() for _ in services]
+    for turn in range(WARM_UP + PREFIX_TURNS):
+        for service, cold, warm in zip(services, new, known, strict=True):
+            cold.add([service.one(conversation(PREFIX, turn, 0))[0]])
+            warm.add([service.one(conversation(PREFIX, -1, turn))[0]])
+    for service, cold, warm in zip(services, new, known, strict=True):
         table.add_row(f"{PREFIX:,} + a message", f"{service.name}, new prefix", *cold.cells)
         ratio = f"{cold.median / warm.median:.2f}"
         table.add_row("", f"{service.name}, known prefix", *warm.cells, ratio, "times as fast as new", ">= 5")
@@ -207,14 +226,13 @@ def main() -> None:
         vllm(given.peer) as theirs,
     ):
         services = [Service("tandem", own), *([Service("vLLM", theirs)] if theirs else [])]
-        sides = Sides(services, Bare(), Connection(empty))
-        for seed in range(-FILL, 0):
-            request = chat(max(SIZES), seed)
-            sides.bare.one(request)
-            for service in services:
-                service.one(encoded(request))
+        bare, nothing = Bare(), Empty(empty, services[0])
+        remembering: list[Side] = [*services, bare]
+        for request in fresh(max(SIZES), FILL):
+            for side in remembering:
+                side.one(request)
         for size in SIZES:
-            one_size(table, sides, size)
+            one_size(table, services, bare, nothing, size)
         turns(table, services)
     Console(width=140).print(table)
 
