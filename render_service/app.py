@@ -6,6 +6,7 @@ from fastapi import FastAPI
 from pydantic import Field
 
 from model_profile import ModelProfile, load
+from model_profile.formats import detect
 from model_profile.harmony_vocabulary import speaks_harmony
 from render_service.control_tokens import ControlTokens
 from render_service.renderer import Renderer
@@ -58,6 +59,7 @@ def install(app: FastAPI, profile: ModelProfile, settings: RenderSettings) -> No
         control_tokens=control_tokens,
         guards_control_tokens=guards,
         harmony=harmony,
+        formats=detect(profile.chat_template.text if profile.chat_template else None, profile.tokenizer),
     )
 
 

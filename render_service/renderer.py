@@ -1,9 +1,10 @@
 """What every function of this service renders with: the model's text side and the server's rules."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from model_profile import ModelProfile
+from model_profile.formats import Formats
 from render_service.control_tokens import ControlTokens
 from service_kit.models import ServedModel
 
@@ -16,6 +17,7 @@ class Renderer:
     """`max_logprobs` is the most that a request may ask for. `trust_templates`: requests may bring chat templates.
     `guards_control_tokens`: clients cannot write them. `harmony` is there for a model that is prompted in harmony, not by a
     template.
+    `formats`: those in which the model is seen to reason and to call.
     """
 
     profile: ModelProfile
@@ -25,3 +27,4 @@ class Renderer:
     control_tokens: ControlTokens
     guards_control_tokens: bool = True
     harmony: "Harmony | None" = None
+    formats: Formats = field(default_factory=Formats)

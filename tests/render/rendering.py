@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from model_profile.formats import Formats, detect
 from render_service import anthropic, chat, completion, responses, tokenization
 from render_service.control_tokens import ControlTokens
 from render_service.harmony import Harmony
@@ -26,7 +27,14 @@ def renderer(
         control_tokens=control_tokens(family),
         guards_control_tokens=not allow_control_tokens,
         harmony=harmony() if family == "gptoss" else None,
+        formats=formats(family),
     )
+
+
+@cache
+def formats(family: str) -> Formats:
+    template = profile(family).chat_template
+    return detect(template and template.text, profile(family).tokenizer)
 
 
 @cache
