@@ -11,7 +11,8 @@ from protocol.chat import AssistantMessage, UserMessage
 from protocol.errors import BadRequest
 from render_service.control_tokens import Unwritable
 from render_service.conversation import Conversation
-from render_service.encoding import Encoded, Marked, common, encode
+from render_service.encoding import Encoded, Marked, common
+from render_service.prompt import encoded
 from render_service.renderer import Renderer
 from render_service.template_input import for_template
 
@@ -42,8 +43,7 @@ class TemplateWriter:
                 return control_tokens.encode(text, add_special_tokens=add_special_tokens)
             except Unwritable as error:
                 raise BadRequest(f"messages: {error}", param="messages") from error
-        tokenizer = self.renderer.profile.tokenizer
-        return encode(tokenizer, untraced(text), add_special_tokens=add_special_tokens, with_offsets=with_offsets)
+        return encoded(self.renderer, untraced(text), add_special_tokens=add_special_tokens, with_offsets=with_offsets)
 
     def written(self, conversation: Conversation) -> Marked:
         """The whole prompt. Raises `BadRequest`."""

@@ -47,7 +47,7 @@ def _one(
     cut = truncation(profile, request, request.max_tokens)
     if isinstance(given, str):
         prompt = from_text(
-            profile,
+            renderer,
             given,
             where=where,
             add_special_tokens=request.add_special_tokens,

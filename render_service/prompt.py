@@ -9,6 +9,7 @@ from protocol.errors import BadRequest
 from protocol.generate import TokenIdentity
 from protocol.requests import GenerationRequest
 from render_service.encoding import Encoded, Span, encode
+from render_service.renderer import Renderer
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def truncation(profile: ModelProfile, request: GenerationRequest, max_tokens: in
 
 
 def from_text(
-    profile: ModelProfile,
+    renderer: Renderer,
     text: str,
     *,
     where: str,
@@ -69,8 +70,14 @@ def from_text(
     bounded: bool = True,
 ) -> Prompt:
     """Tokenizes. Raises `BadRequest` at `where` when no tokenizing could make the text fit (`bounded`), before trying."""
-    check_text(profile, text, where=where, bounded=bounded and cut is None)
-    return of(encode(profile.tokenizer, text, add_special_tokens=add_special_tokens, with_offsets=with_offsets), cut)
+    check_text(renderer.profile, text, where=where, bounded=bounded and cut is None)
+    return of(encoded(renderer, text, add_special_tokens=add_special_tokens, with_offsets=with_offsets), cut)
+
+
+def encoded(renderer: Renderer, text: str, *, add_special_tokens: bool, with_offsets: bool = False) -> Encoded:
+    if with_offsets:
+        return encode(renderer.profile.tokenizer, text, add_special_tokens=add_special_tokens, with_offsets=True)
+    return renderer.pieces.encode(text, add_special_tokens=add_special_tokens)
 
 
 def of(encoded: Encoded, cut: Truncation | None) -> Prompt:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from model_profile import ModelProfile
 from model_profile.formats import Formats
 from render_service.control_tokens import ControlTokens
+from render_service.piece_cache import PieceCache
 from service_kit.models import ServedModel
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Renderer:
     max_logprobs: int
     trust_templates: bool
     control_tokens: ControlTokens
+    pieces: PieceCache
     guards_control_tokens: bool = True
     harmony: "Harmony | None" = None
     formats: Formats = field(default_factory=Formats)
