@@ -26,6 +26,15 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self.filters["tojson"] = to_json
         self.globals |= {"raise_exception": _refuse, "strftime_now": _now, "namespace": _namespace}
 
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        # What Jinja comes to for a mapping's item, without the error on the way there: most of what templates do.
+        if isinstance(obj, dict) and attribute in obj and attribute not in _METHODS:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
+
+
+_METHODS = frozenset(dir(dict))
+
 
 class _Generation(Extension):
     """`{% generation %}` marks the assistant's own text for training; in a prompt its content stands as it is."""

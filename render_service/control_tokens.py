@@ -10,7 +10,7 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, models
@@ -50,6 +50,7 @@ class ControlTokens:
         self._ids = {token.content: index for index, token in self._tokens.items()}
         self._normalizer = tokenizer.normalizer
         self._matcher = self._make_matcher()
+        self._is_within_one = lru_cache(4096)(self._find_within_one)
         nonce = "".join(chr(secrets.choice(_PRIVATE_USE)) for _ in range(_NONCE_LENGTH))
         self._stand_ins = {index: f"{nonce}{chr(_PRIVATE_USE[place])}" for place, index in enumerate(self._tokens)}
 
@@ -66,10 +67,12 @@ class ControlTokens:
         simple = ((token.content, index) for index, token in self._tokens.items() if not (token.rstrip or token.normalized))
         return next(simple, None)
 
-    def may_be_spelled_by(self, values: Iterable[Any]) -> bool:
-        """Whether any text in `values` could have a part in a control token, whatever a template makes of it. Errs to the safe
-        side, and quickly: where a part of one is supplied, its first character is, or a template wrote that around a short word."""
-        return any(self._suspicious(text) for text in _texts(values))
+    def may_be_spelled_by(self, values: Iterable[Any], template: str) -> bool:
+        """Whether any text in `values` could have a part in a control token, whatever `template` makes of it. Errs to the safe
+        side, and quickly: where a part of one is supplied, its first character is, or the template wrote that before a short
+        word."""
+        ends = _ends_of_literals(template)
+        return any(self._suspicious(text, ends) for text in _texts(values))
 
     def spans(self, text: str) -> Iterator[tuple[int, int, int]]:
         """Ids of the control tokens in `text` with what they take of it, white space that they swallow included: start and end."""
@@ -87,7 +90,7 @@ class ControlTokens:
 
     def forged(self, text: Traced) -> bool:
         """Whether a control token that the tokenizer sees in `text` is in any part the client's."""
-        return self.find(text) != self.own(text)
+        return any(any(map(is_supplied, set(text.sources[found.start : found.end]))) for found in self.find(text))
 
     def own(self, text: Traced) -> list[Found]:
         """The template's control tokens. They are looked for with the client's text out of sight: it could begin one that ends
@@ -116,7 +119,7 @@ class ControlTokens:
                 raise Unwritable(f"the text {self._tokens[index].content!r} cannot be told from the control token that it spells")
         return Encoded(ids, encoding.special_tokens_mask, list(_moved_back(encoding.offsets, moved)))
 
-    def _suspicious(self, text: str) -> bool:
+    def _suspicious(self, text: str, ends: frozenset[str]) -> bool:
         if self._first_characters.search(text):
             return True
         if self._normalizes:
@@ -124,7 +127,16 @@ class ControlTokens:
             if self._first_characters.search(text):
                 return True
         core = text.strip()
-        return 0 < len(core) < self._longest and core in self._all_contents
+        return 0 < len(core) < self._longest and self._is_within_one(core, ends)
+
+    def _find_within_one(self, word: str, ends: frozenset[str]) -> bool:
+        """Whether a control token has `word` in it, behind a character with which the template ends some text of its own."""
+        at = self._all_contents.find(word)
+        while at >= 0:
+            if self._all_contents[at - 1] in ends:
+                return True
+            at = self._all_contents.find(word, at + 1)
+        return False
 
     @cached_property
     def _first_characters(self) -> re.Pattern[str]:
@@ -140,7 +152,7 @@ class ControlTokens:
 
     @cached_property
     def _all_contents(self) -> str:
-        return "\0".join(self._ids)
+        return "\0".join(("", *self._ids))
 
     def _found(self, text: str, token: int, start: int, end: int) -> Found:
         content = self._tokens[token].content
@@ -182,6 +194,11 @@ class ControlTokens:
     def _id_of_stand_in(self) -> dict[int, int]:
         found = {self._plain.token_to_id(stand_in): index for index, stand_in in self._stand_ins.items()}
         return {own: index for own, index in found.items() if own is not None}
+
+
+@lru_cache(maxsize=64)
+def _ends_of_literals(template: str) -> frozenset[str]:
+    return frozenset(re.findall(r"(.)(?=['\"{])", template, re.DOTALL))
 
 
 def _like(token: AddedToken, content: str, *, special: bool) -> AddedToken:
