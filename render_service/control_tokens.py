@@ -16,14 +16,14 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, models
 
 from model_profile.provenance import Traced, is_supplied, runs, untraced
-from render_service.encoding import Encoded, Span
+from render_service.encoding import Encoded, Span, encode
 from render_service.word_pattern import longest_of
 
 _SPACE = " \t\r\n\u2581"  # as a vocabulary may write spaces
 _PRIVATE_USE = range(0x100000, 0x10FFFE)
 _NONCE_LENGTH = 8
-_LONG = 1_000_000
-"""Characters. The library looks through longer texts: no other thread could run meanwhile."""
+_WINDOW = 65_536
+"""Characters."""
 _BLIND = "\uffff"
 """No character, so no part of a token."""
 
@@ -76,10 +76,21 @@ class ControlTokens:
 
     def spans(self, text: str) -> Iterator[tuple[int, int, int]]:
         """Ids of the control tokens in `text` with what they take of it, white space that they swallow included: start and end."""
-        if self._pattern is not None and len(text) < _LONG:
-            yield from ((self._ids[match[0]], match.start(), match.end()) for match in self._pattern.finditer(untraced(text)))
-            return
-        (encoding,) = self._matcher.encode_batch([untraced(text)], add_special_tokens=False)
+        text = untraced(text)
+        return self._spans_by_pattern(self._pattern, text) if self._pattern else self._spans_by_library(text)
+
+    def _spans_by_pattern(self, pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int, int]]:
+        at = 0
+        # No other thread runs while Python looks for a pattern.
+        for window in range(0, len(text), _WINDOW):
+            for match in pattern.finditer(text, max(at, window), window + _WINDOW + self._longest):
+                if match.start() >= window + _WINDOW:
+                    break
+                yield self._ids[match[0]], match.start(), match.end()
+                at = match.end()
+
+    def _spans_by_library(self, text: str) -> Iterator[tuple[int, int, int]]:
+        (encoding,) = self._matcher.encode_batch([text], add_special_tokens=False)
         for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
             if token:
                 yield self._id_of_match[token], start, end
@@ -98,11 +109,11 @@ class ControlTokens:
         seen = (_BLIND * len(run) if is_supplied(run[0]) else untraced(text[at : at + len(run)]) for at, run in runs(text))
         return self.find("".join(seen))
 
-    def encode(self, text: Traced, *, add_special_tokens: bool) -> Encoded:
-        """The control tokens among the ids are the template's. Raises `Unwritable`."""
-        return self.encode_with(untraced(text), self.own(text), add_special_tokens=add_special_tokens)
+    def encode(self, text: Traced, **how: Any) -> Encoded:
+        """As `encoding.encode` does; the control tokens among the ids are the template's. Raises `Unwritable`, `TooManyTokens`."""
+        return self.encode_with(untraced(text), self.own(text), **how)
 
-    def encode_with(self, text: str, own: Sequence[Found], *, add_special_tokens: bool) -> Encoded:
+    def encode_with(self, text: str, own: Sequence[Found], **how: Any) -> Encoded:
         """The same, where `own` are the control tokens in `text` that are to be such."""
         pieces, moved = [], [(0, 0)]
         end = 0
@@ -112,12 +123,17 @@ class ControlTokens:
             moved += [(found.start, written), (found.end, written + _NONCE_LENGTH + 1)]
             end = found.end
         pieces.append(text[end:])
-        (encoding,) = self._plain.encode_batch(["".join(pieces)], add_special_tokens=add_special_tokens)
-        ids = [self._id_of_stand_in.get(index, index) for index in encoding.ids]
-        for index, added, was in zip(ids, encoding.special_tokens_mask, encoding.ids, strict=True):
-            if index in self._tokens and was not in self._id_of_stand_in and not added:
+        encoded = encode(self._plain, "".join(pieces), **how)
+        self._check(encoded)
+        ids = [self._id_of_stand_in.get(index, index) for index in encoded.ids]
+        return Encoded(ids, encoded.added, encoded.offsets and list(_moved_back(encoded.offsets, moved)))
+
+    def _check(self, encoded: Encoded) -> None:
+        """Raises `Unwritable` if a control token is there that is no stand-in."""
+        spelled = self._tokens.keys() & {*encoded.ids}
+        for index, added in zip(encoded.ids, encoded.added, strict=True) if spelled else ():
+            if index in spelled and not added:
                 raise Unwritable(f"the text {self._tokens[index].content!r} cannot be told from the control token that it spells")
-        return Encoded(ids, encoding.special_tokens_mask, list(_moved_back(encoding.offsets, moved)))
 
     def _suspicious(self, text: str, ends: frozenset[str]) -> bool:
         if self._first_characters.search(text):

@@ -14,7 +14,7 @@ from itertools import product
 from tokenizers import Tokenizer
 
 from render_service.control_tokens import ControlTokens
-from render_service.encoding import Encoded, encode
+from render_service.encoding import Encoded, TooManyTokens, encode
 
 BLOCK = 2048
 """Characters. A longer piece is cut at the first end of a line behind so many: texts that begin alike share their blocks."""
@@ -49,23 +49,27 @@ class PieceCache:
         self._counted = counted
         self._around = self._put_around()
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> Encoded:
+    def encode(self, text: str, *, add_special_tokens: bool, limit: int | None = None) -> Encoded:
+        """Raises `TooManyTokens` past `limit`."""
         if not self.usable or (add_special_tokens and self._around is None):
-            return encode(self._tokenizer, text, add_special_tokens=add_special_tokens)
-        ids = self._ids(text)
+            return encode(self._tokenizer, text, add_special_tokens=add_special_tokens, limit=limit)
+        ids = self._ids(text, limit)
         if not add_special_tokens or self._around is None:
             return Encoded(ids, [0] * len(ids))
         before, behind = self._around
         return Encoded([*before, *ids, *behind], [*[1] * len(before), *[0] * len(ids), *[1] * len(behind)])
 
-    def _ids(self, text: str) -> list[int]:
+    def _ids(self, text: str, limit: int | None) -> list[int]:
         parts = list(self._parts(text))
         pieces = dict.fromkeys(part for part in parts if isinstance(part, str))
         known = self._known(pieces)
         unknown = [piece for piece in pieces if piece not in known]
-        for piece, ids in zip(unknown, self._tokenized(unknown), strict=True):
+        for piece, ids in zip(unknown, self._tokenized(unknown, limit), strict=True):
             known[piece] = array("i", ids)
         self._keep(known, unknown)
+        count = sum(len(known[part]) if isinstance(part, str) else 1 for part in parts)
+        if limit is not None and count > limit:
+            raise TooManyTokens(count)
         found: list[int] = []
         for part in parts:
             if isinstance(part, str):
@@ -94,11 +98,15 @@ class PieceCache:
         if start < len(piece):
             yield piece[start:]
 
-    def _tokenized(self, pieces: Sequence[str]) -> list[list[int]]:
+    def _tokenized(self, pieces: Sequence[str], limit: int | None) -> list[list[int]]:
         if not pieces:
             return []
         if sum(map(len, pieces)) > _ONE_CALL:
-            return [found.ids for found in self._tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)]
+            made = self._tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
+            count = sum(map(len, made))
+            if limit is not None and count > limit:
+                raise TooManyTokens(count)
+            return [found.ids for found in made]
         assert self._separator is not None
         content, separator = self._separator
         ids = encode(self._tokenizer, content.join(pieces), add_special_tokens=False).ids

@@ -140,16 +140,3 @@ def test_one_expression_finds_the_longest_word(some: list[str], text: str) -> No
         expected += [(longest, at)] if longest else []
         at += len(longest) or 1
     assert [(match[0], match.start()) for match in re.finditer(longest_of(some), text)] == expected
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=30, deadline=None)
-@given(data=st.data())
-def test_control_tokens_are_found_alike_in_short_texts_and_long(family: str, data: st.DataObject) -> None:
-    control = control_tokens(family)
-    contents = [token.content for token in profile(family).tokenizer.get_added_tokens_decoder().values()]
-    some = data.draw(st.lists(st.sampled_from(contents) | st.sampled_from(contents).map(lambda c: c[:-1]) | st.text(max_size=5)))
-    text = "".join(some)
-    short = list(control.spans(text))
-    padding = " " * 1_000_000
-    assert list(control.spans(text + padding)) == short
