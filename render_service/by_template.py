@@ -46,7 +46,7 @@ class TemplateWriter:
         except Unwritable as error:
             raise BadRequest(f"messages: {error}", param="messages") from error
         except TooManyTokens as error:
-            raise too_long(self.renderer.profile, error.count, "messages") from error
+            raise too_long(self.renderer.profile, f"{error.count} tokens at least", "messages") from error
 
     def written(self, conversation: Conversation) -> Marked:
         """The whole prompt. Raises `BadRequest`."""

@@ -33,7 +33,7 @@ class Marked:
 
 
 class TooManyTokens(ValueError):
-    """A text gave more tokens than were wanted of it: `count`, at least."""
+    """A text gives more tokens than are wanted of it: `count` at least."""
 
     def __init__(self, count: int) -> None:
         super().__init__(f"{count} tokens")

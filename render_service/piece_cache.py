@@ -8,7 +8,7 @@ at these places is learned by trying: where it cannot, it is not, down to no cac
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 
 from tokenizers import Tokenizer
@@ -19,7 +19,9 @@ from render_service.encoding import Encoded, TooManyTokens, encode
 BLOCK = 2048
 """Characters. A longer piece is cut at the first end of a line behind so many: texts that begin alike share their blocks."""
 _ONE_CALL = 16_384
-"""Characters of unknown pieces. Less than that is tokenized in one go; more of it on several cores."""
+"""Characters of unknown pieces. No more than that is tokenized in one go; more of it on several cores."""
+_BATCH = 262_144
+"""Characters, about, that are tokenized at once: a hopeless text is not tokenized to its end."""
 _OVERHEAD = 200
 """Bytes: what an entry takes beside its text and ids, about."""
 
@@ -63,10 +65,13 @@ class PieceCache:
         parts = list(self._parts(text))
         pieces = dict.fromkeys(part for part in parts if isinstance(part, str))
         known = self._known(pieces)
+        old = sum(map(len, known))
         unknown = [piece for piece in pieces if piece not in known]
-        for piece, ids in zip(unknown, self._tokenized(unknown, limit), strict=True):
+        room = None if limit is None else limit - sum(map(len, known.values()))
+        for piece, ids in zip(unknown, self._tokenized(unknown, room), strict=True):
             known[piece] = array("i", ids)
         self._keep(known, unknown)
+        self._counted(old, sum(map(len, unknown)))
         count = sum(len(known[part]) if isinstance(part, str) else 1 for part in parts)
         if limit is not None and count > limit:
             raise TooManyTokens(count)
@@ -99,19 +104,26 @@ class PieceCache:
             yield piece[start:]
 
     def _tokenized(self, pieces: Sequence[str], limit: int | None) -> list[list[int]]:
+        """Each piece's ids. Raises `TooManyTokens` as soon as there are more than `limit`."""
         if not pieces:
             return []
-        if sum(map(len, pieces)) > _ONE_CALL:
-            made = self._tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
-            count = sum(map(len, made))
+        if sum(map(len, pieces)) <= _ONE_CALL:
+            return self._in_one_go(pieces)
+        ids: list[list[int]] = []
+        count = 0
+        for batch in _batches(pieces):
+            made = self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+            count += sum(map(len, made))
             if limit is not None and count > limit:
                 raise TooManyTokens(count)
-            return [found.ids for found in made]
+            ids += [each.ids for each in made]
+        return ids
+
+    def _in_one_go(self, pieces: Sequence[str]) -> list[list[int]]:
         assert self._separator is not None
         content, separator = self._separator
-        ids = encode(self._tokenizer, content.join(pieces), add_special_tokens=False).ids
         runs: list[list[int]] = [[]]
-        for token in ids:
+        for token in encode(self._tokenizer, content.join(pieces), add_special_tokens=False).ids:
             if token == separator:
                 runs.append([])
             else:
@@ -126,8 +138,6 @@ class PieceCache:
             return found
 
     def _keep(self, known: "dict[str, array[int]]", new: Sequence[str]) -> None:
-        fresh = sum(map(len, new))
-        self._counted(sum(map(len, known)) - fresh, fresh)
         with self._lock:
             for piece in new:
                 if piece not in self._entries:
@@ -163,6 +173,19 @@ class PieceCache:
 
     def _ids_of(self, text: str) -> list[int]:
         return encode(self._tokenizer, text, add_special_tokens=False).ids
+
+
+def _batches(pieces: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for piece in pieces:
+        batch.append(piece)
+        size += len(piece)
+        if size >= _BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _line_end(text: str, start: int) -> int:

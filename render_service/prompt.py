@@ -76,7 +76,7 @@ def from_text(
     try:
         return of(encoded(renderer, text, add_special_tokens=add_special_tokens, with_offsets=with_offsets, limit=limit), cut)
     except TooManyTokens as error:
-        raise too_long(renderer.profile, error.count, where) from error
+        raise too_long(renderer.profile, f"{error.count} tokens at least", where) from error
 
 
 def encoded(
@@ -142,9 +142,9 @@ def check_ids(profile: ModelProfile, ids: Sequence[int], where: str) -> None:
             raise BadRequest(f"{at}: {token} is no token id of this model, whose ids are below {profile.vocab_size}", param=at)
 
 
-def too_long(profile: ModelProfile, length: int, where: str) -> BadRequest:
+def too_long(profile: ModelProfile, length: str, where: str) -> BadRequest:
     return BadRequest(
-        f"{where}: the prompt has {length} tokens, and the model's context length is {profile.max_model_len} tokens, one of which "
+        f"{where}: the prompt has {length}, and the model's context length is {profile.max_model_len} tokens, one of which "
         "at least must be left for the output",
         param=where,
     )
@@ -161,7 +161,7 @@ def room(
     if not length:
         raise BadRequest(f"{where}: the prompt has no tokens", param=where)
     if length >= context:
-        raise too_long(profile, length, where)
+        raise too_long(profile, f"{length} tokens", where)
     left = context - length
     if asked is not None and asked > left:
         raise BadRequest(

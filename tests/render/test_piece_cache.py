@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from render_service import piece_cache as module
 from render_service.control_tokens import ControlTokens
-from render_service.encoding import encode
+from render_service.encoding import TooManyTokens, encode
 from render_service.piece_cache import PieceCache
 from render_service.word_pattern import longest_of
 from tests.render.rendering import control_tokens, render_chat, render_completion, renderer, say
@@ -98,6 +98,19 @@ def test_the_latest_used_are_kept() -> None:
     for number in range(100):
         cache.encode(f"{number} " * 20, add_special_tokens=False)
         assert cache.bytes <= 1000
+
+
+def test_a_hopeless_text_is_not_tokenized_to_its_end() -> None:
+    text = "".join(f"line {number} of a text\n" for number in range(100_000))
+    cache = PieceCache(profile("qwen3").tokenizer, control_tokens("qwen3"), 10**7)
+    with pytest.raises(TooManyTokens) as caught:
+        cache.encode(text, add_special_tokens=False, limit=1000)
+    assert 1000 < caught.value.count < 200_000
+    whole = encode(profile("qwen3").tokenizer, text[:100_000], add_special_tokens=False).ids
+    assert cache.encode(text[:100_000], add_special_tokens=False, limit=len(whole)).ids == whole
+    for _ in range(2):
+        with pytest.raises(TooManyTokens):
+            cache.encode(text[:100_000], add_special_tokens=False, limit=len(whole) - 1)
 
 
 def test_no_memory_is_no_cache() -> None:
