@@ -29,6 +29,10 @@ AHEAD = 64
 """Pieces of a worker's stream that may wait while earlier ones are derendered: under load they are derendered together."""
 
 
+_NOT_THE_WORKERS = frozenset({"parse_context", "token_offsets", "message_indices", "sampled_mask", "token_identity"})
+"""What render answers for others than the worker; some of it is as long as the prompt."""
+
+
 class BrokenOff(UpstreamError):
     """A generate stream that another worker may go on with: it ended without its terminals, or its worker is shutting down."""
 
@@ -42,7 +46,8 @@ class Generation:
 
     def __init__(self, worker: Upstream, metrics: GatewayMetrics, request: JsonObject) -> None:
         self._worker, self._metrics = worker, metrics
-        self._request = {**request, "stream": True, "stream_options": {"include_usage": True}}
+        own = {name: value for name, value in request.items() if name not in _NOT_THE_WORKERS}
+        self._request = {**own, "stream": True, "stream_options": {"include_usage": True}}
         self._n: int = request["sampling_params"].get("n") or 1
         self._resumed: list[int] = list(request.get("output_token_ids") or [])
         self._ids: list[int] = []

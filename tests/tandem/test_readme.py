@@ -1,4 +1,4 @@
-"""What the README tells people to do, done, over the real model: up's own curl line, each Python example, the chat."""
+"""What the README and docs tell people to do, done, over the real model: up's own curl line, each Python example, the chat."""
 
 import re
 import shutil
@@ -13,7 +13,8 @@ from tests.tandem.test_up import READY, Up, running
 
 QUESTION = "What is the capital of France?"
 DEFAULT_PORTS = {"gateway": "8000", "render": "8001", "worker": "8002", "derender": "8003"}
-EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+PAGES = ("README.md", "docs/token-identity.md")
+EXAMPLES = [example for page in PAGES for example in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)]
 
 pytestmark = pytest.mark.slow
 
