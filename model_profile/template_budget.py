@@ -1,0 +1,100 @@
+"""What one run of a chat template may use: time, and the size of what it makes.
+
+A template is a program, and what it makes of a request can grow without any bound. So whatever in it goes round or grows asks here,
+in the thread in which it runs, whether it may: `tick` and `fits` raise when it may not.
+"""
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from math import inf
+from time import monotonic
+from typing import TypeVar
+
+from model_profile.template import TemplateExceeded
+
+T = TypeVar("T")
+MIB = 1024 * 1024
+_SIZED = (str, bytes, list, tuple)
+
+
+@dataclass(frozen=True)
+class TemplateLimits:
+    """`seconds` of one run, `characters` of what it writes or makes on the way; `mib` is for processes of their own alone: memory."""
+
+    seconds: float = 10.0
+    characters: int = 16 * MIB
+    mib: int = 512
+
+
+def too_slow(limits: TemplateLimits) -> str:
+    return f"the chat template took longer than {limits.seconds:g} seconds"
+
+
+def too_long(limits: TemplateLimits) -> str:
+    return f"the chat template wrote more than {limits.characters} characters"
+
+
+class _Running(threading.local):
+    """The run of this thread. Outside of runs, where constants of a template are folded, sizes are bounded and time is not."""
+
+    limits = TemplateLimits()
+    characters = limits.characters
+    until = inf
+
+
+_running = _Running()
+
+
+class within:
+    """A run begins here and ends with the block. Within another it has that one's time."""
+
+    # A class, for speed: as a generator it would take as long as a message.
+    __slots__ = ("_before", "_limits")
+
+    def __init__(self, limits: TemplateLimits) -> None:
+        self._limits = limits
+
+    def __enter__(self) -> None:
+        running, limits = _running, self._limits
+        self._before = (running.limits, running.characters, running.until)
+        running.limits, running.characters = limits, limits.characters
+        running.until = min(running.until, monotonic() + limits.seconds)
+
+    def __exit__(self, *_: object) -> None:
+        _running.limits, _running.characters, _running.until = self._before
+
+
+def tick() -> None:
+    """Raises `TemplateExceeded` when the time is over."""
+    if monotonic() > _running.until:
+        raise TemplateExceeded(too_slow(_running.limits))
+
+
+def fits(size: int) -> None:
+    """Raises `TemplateExceeded` for a text, or a list, of so many characters or items."""
+    if size > _running.characters:
+        raise TemplateExceeded(too_long(_running.limits))
+
+
+def checked(value: T) -> T:
+    """`value`, if it fits. Raises `TemplateExceeded`."""
+    if isinstance(value, _SIZED) and len(value) > _running.characters:
+        fits(len(value))
+    return value
+
+
+def concat(parts: Iterable[str]) -> str:
+    """The parts in one, if that fits. A template's whole output comes as it runs, and may never end."""
+    most = _running.characters
+    texts = list(islice(parts, most + 1))
+    size = sum(map(len, texts))
+    if size > most or len(texts) > most:
+        fits(most + 1)
+    return "".join(texts)
+
+
+def room() -> int:
+    """The largest size that fits."""
+    return _running.characters
