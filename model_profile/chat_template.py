@@ -15,7 +15,7 @@ import jinja2
 from model_profile.errors import BrokenModel
 from model_profile.provenance import OUTSIDE, Traced, source, traced, write_for
 from model_profile.template import InvalidTemplate, Message, TemplateFailed, TemplateInput, TemplateRefused
-from model_profile.template_budget import TemplateLimits, within
+from model_profile.template_budget import STANDARD, TemplateLimits, within
 from model_profile.template_environment import TemplateEnvironment
 from model_profile.template_habits import TemplateHabits, learn
 from model_profile.tracing_environment import TracingEnvironment, traced_messages
@@ -32,12 +32,12 @@ _MARK = "\U000f0002CONTINUE\U000f0002 "
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """`source` renders chats, `tool_source` those with tools, where the model has a template of its own for them. `limits` are those
-    of one run."""
+    """`source` renders chats, `tool_source` those with tools, where the model has a template of its own for them.
+    `limits` are those of one run."""
 
     source: str
     tool_source: str | None = None
-    limits: TemplateLimits = TemplateLimits()
+    limits: TemplateLimits = STANDARD
 
     @property
     def text(self) -> str:
@@ -45,7 +45,7 @@ class ChatTemplate:
         return self.source + (self.tool_source or "")
 
     @classmethod
-    def of(cls, value: Any, where: str, limits: TemplateLimits = TemplateLimits()) -> "ChatTemplate":
+    def of(cls, value: Any, where: str, limits: TemplateLimits = STANDARD) -> "ChatTemplate":
         """From a `chat_template` entry: a text, or a list of `{name, template}`. Raises `BrokenModel`, which names `where`."""
         if isinstance(value, list):
             try:

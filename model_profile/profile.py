@@ -14,7 +14,7 @@ from model_profile import sources
 from model_profile.chat_template import ChatTemplate
 from model_profile.errors import BrokenModel
 from model_profile.template import TemplateExceeded
-from model_profile.template_budget import TemplateLimits
+from model_profile.template_budget import STANDARD, TemplateLimits
 from protocol.errors import invalid
 from protocol.sampling import SamplingParams
 
@@ -61,7 +61,7 @@ def load(
     *,
     chat_template: str | None = None,
     max_model_len: int | None = None,
-    template_limits: TemplateLimits = TemplateLimits(),
+    template_limits: TemplateLimits = STANDARD,
 ) -> ModelProfile:
     """The profile of what `--model` names. `chat_template` is a Jinja file that replaces the model's own.
 

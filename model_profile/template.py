@@ -41,3 +41,11 @@ class InvalidTemplate(TemplateFailed):
     """It is no program."""
 
     fault = "chat_template"
+
+
+class HostFailed(Exception):
+    """The process that was to run a template could not be started, or ended for a reason that is not the template's."""
+
+
+class HostsBusy(HostFailed):
+    """All processes that run templates are at work, and stayed so."""

@@ -21,11 +21,15 @@ _SIZED = (str, bytes, list, tuple)
 
 @dataclass(frozen=True)
 class TemplateLimits:
-    """`seconds` of one run, `characters` of what it writes or makes on the way; `mib` is for processes of their own alone: memory."""
+    """Of one run: its `seconds`, and the `characters` of what it writes or makes on the way. `mib` bounds the memory of
+    processes that run nothing else."""
 
     seconds: float = 10.0
     characters: int = 16 * MIB
     mib: int = 512
+
+
+STANDARD = TemplateLimits()
 
 
 def too_slow(limits: TemplateLimits) -> str:
@@ -39,7 +43,7 @@ def too_long(limits: TemplateLimits) -> str:
 class _Running(threading.local):
     """The run of this thread. Outside of runs, where constants of a template are folded, sizes are bounded and time is not."""
 
-    limits = TemplateLimits()
+    limits = STANDARD
     characters = limits.characters
     until = inf
 

@@ -1,14 +1,15 @@
 """The Jinja that chat templates are written for: transformers' filters and functions, in a sandbox, within a budget.
 
-The budget (`template_budget`) is asked at every turn of a loop and every call, at the end of every text (an output, a macro, a block),
-and by what `template_growth` knows to grow.
+The budget (`template_budget`) is asked at every turn of a loop and every call, at the end of every text (an output, a macro, a
+block), and by what `template_growth` knows to grow. So loops, recursion and text that grows end; a single step that works on long
+lists or text, and the compiling, take the time that they take.
 """
 
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
 from types import BuiltinMethodType, MethodType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from jinja2 import nodes
 from jinja2.compiler import CodeGenerator, Frame
@@ -40,7 +41,7 @@ class GuardedCode(CodeGenerator):
             self._leave(part)
         super().visit_Output(node, frame)
 
-    def visit_Add(self, node: nodes.Add, frame: Frame) -> None:
+    def visit_Add(self, node: nodes.BinExpr, frame: Frame) -> None:
         if id(node) in self._left:
             super().visit_Add(node, frame)
             return
@@ -105,7 +106,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         # Asked about every attribute, most of which are no methods.
         if not isinstance(value, _METHODS) or super().wrap_str_format(value) is None:
             return None
-        layout = value.__self__
+        layout = cast(str, value.__self__)
 
         def bounded(*args: Any, **kwargs: Any) -> str:
             positional, named = ((), args[0]) if value.__name__ == "format_map" else (args, kwargs)

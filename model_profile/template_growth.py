@@ -106,7 +106,7 @@ def _expandtabs(text: Any, tabsize: Any = 8, *_: Any) -> None:
 
 
 def _replace(text: Any, old: Any = None, new: Any = None, count: Any = -1, *_: Any) -> None:
-    kind = str if isinstance(text, str) else bytes
+    kind: Any = str if isinstance(text, str) else bytes
     if isinstance(old, kind) and isinstance(new, kind):
         found = kind.count(text, old)
         fits(len(text) + (found if not isinstance(count, int) or count < 0 else min(found, count)) * len(new))
@@ -237,9 +237,8 @@ def _check_round(value: Any, precision: Any = 0, method: Any = "common") -> None
         _number(4 * abs(precision))
 
 
-_GROWING = frozenset(
-    ["e", "escape", "forceescape", "format", "indent", "join", "pprint", "replace", "string", "tojson", "urlencode", "urlize", "wordwrap", "xmlattr"]
-)
+_ESCAPES = ("e", "escape", "forceescape", "pprint", "string", "tojson", "urlencode", "urlize", "xmlattr")
+_GROWING = frozenset({*_ESCAPES, "format", "indent", "join", "replace", "wordwrap"})
 _CHECKS: dict[str, Check] = {
     "batch": _check_rows,
     "center": _check_center,

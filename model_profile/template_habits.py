@@ -35,7 +35,7 @@ class TemplateHabits:
 
 
 def learn(source: str, write: Write) -> TemplateHabits:
-    """Tries the template `source`, which `write` runs, on a few small chats. Milliseconds, or `TemplateExceeded`; `InvalidTemplate`."""
+    """Tries the template `source`, which `write` runs, on a few small chats. Raises `TemplateExceeded` and `InvalidTemplate`."""
     objects = {content: _call(write, content, _ARGUMENTS) for content in (None, "")}
     texts = {content: _call(write, content, _ARGUMENT_TEXT) for content in (None, "")}
     null = _shows_call(objects[None] or "") or _shows_call(texts[None] or "")

@@ -6,8 +6,11 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from model_profile.guest_template import GuestTemplates
+from model_profile.template_budget import TemplateLimits
 from render_service import anthropic, chat, completion, responses, tokenization
 from render_service.control_tokens import ControlTokens
+from render_service.guests import refused
 from render_service.harmony import Harmony
 from render_service.renderer import Renderer
 from service_kit.models import ServedModel
@@ -22,7 +25,7 @@ def renderer(
         profile=replace(profile(family), **changes),
         model=ServedModel(name, name, 0),
         max_logprobs=20,
-        trust_templates=trust_templates,
+        guest_template=guests().template if trust_templates else refused,
         control_tokens=control_tokens(family),
         guards_control_tokens=not allow_control_tokens,
         harmony=harmony() if family == "gptoss" else None,
@@ -32,6 +35,12 @@ def renderer(
 @cache
 def control_tokens(family: str) -> ControlTokens:
     return ControlTokens(profile(family).tokenizer)
+
+
+@cache
+def guests() -> GuestTemplates:
+    """The processes are shared by all tests of a process, which starts them once."""
+    return GuestTemplates(TemplateLimits(), 2)
 
 
 @cache
