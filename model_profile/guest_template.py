@@ -6,14 +6,16 @@ To those who render they are what `ChatTemplate` is.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TypeVar
 
 from model_profile.provenance import Traced
-from model_profile.template import HostFailed, InvalidTemplate, TemplateFailed, TemplateInput, TemplateRefused
+from model_profile.template import InvalidTemplate, TemplateFailed, TemplateInput, TemplateRefused
 from model_profile.template_budget import TemplateLimits, too_long
 from model_profile.template_habits import TemplateHabits
 from model_profile.template_pool import GuestExceeded, TemplatePool
 from model_profile.template_wire import JsonObject, frame, input_as_json, traced_from_json
+
+T = TypeVar("T")
 
 MAX_SOURCE = 2**18
 """Characters of a template: several times the longest that models come with."""
@@ -43,56 +45,50 @@ class GuestTemplates:
         self.pool.close()
 
     def _learned(self, source: str) -> TemplateHabits:
-        answer = _asked(self.pool, {"do": "habits", "source": source})
-        try:
-            return TemplateHabits(**{name: value is True for name, value in answer["habits"].items()})
-        except (KeyError, TypeError, AttributeError) as error:
-            raise _unreadable() from error
+        return _asked(self.pool, {"do": "habits", "source": source}, _habits)
 
 
 @dataclass(frozen=True)
 class GuestTemplate:
+    """Every method raises `TemplateFailed` and `HostFailed`."""
+
     source: str
     pool: TemplatePool
     learned: Callable[[str], TemplateHabits]
 
     def habits(self, *, with_tools: bool = False) -> TemplateHabits:
-        """Raises `TemplateFailed` and `HostFailed`, as all here."""
         return self.learned(self.source)
 
     def write(self, given: TemplateInput) -> str:
-        return self._text(self._run("write", given))
+        return _asked(self.pool, self._job("write", given), self._text)
 
     def trace(self, given: TemplateInput) -> Traced:
-        answer = self._run("trace", given)
-        try:
-            return traced_from_json(self._text(answer), answer["runs"])
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise _unreadable() from error
+        return _asked(self.pool, self._job("trace", given), lambda answer: traced_from_json(self._text(answer), answer["runs"]))
 
-    def _run(self, what: str, given: TemplateInput) -> JsonObject:
-        return _asked(self.pool, {"do": what, "source": self.source, "given": input_as_json(given)})
+    def _job(self, what: str, given: TemplateInput) -> JsonObject:
+        return {"do": what, "source": self.source, "given": input_as_json(given)}
 
     def _text(self, answer: JsonObject) -> str:
-        text = answer.get("text")
+        text = answer["text"]
         if not isinstance(text, str):
-            raise _unreadable()
+            raise TypeError
         if len(text) > self.pool.limits.characters:
             raise GuestExceeded(too_long(self.pool.limits))
         return text
 
 
-def _asked(pool: TemplatePool, job: JsonObject) -> JsonObject:
+def _habits(answer: JsonObject) -> TemplateHabits:
+    return TemplateHabits(**{name: value is True for name, value in answer["habits"].items()})
+
+
+def _asked(pool: TemplatePool, job: JsonObject, read: Callable[[JsonObject], T]) -> T:
+    def or_failed(answer: JsonObject) -> T:
+        if "failed" in answer:
+            raise _KINDS[answer["failed"]](str(answer["message"]))
+        return read(answer)
+
     try:
         data = frame(job)
     except (ValueError, RecursionError) as error:
         raise TemplateFailed(f"the chat template cannot be given these messages: {error}") from error
-    answer = pool.ask(data)
-    if "failed" not in answer:
-        return answer
-    kind: Any = _KINDS.get(answer["failed"], TemplateFailed)
-    raise kind(str(answer.get("message")))
-
-
-def _unreadable() -> HostFailed:
-    return HostFailed("the process that ran the request's chat template gave no answer that can be read")
+    return pool.ask(data, or_failed)

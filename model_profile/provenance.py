@@ -279,7 +279,9 @@ def formatted(formatter: Formatter, layout: str, args: tuple[Any, ...], kwargs: 
         layout_of_field = formatter.vformat(spec or "", args, kwargs)
         piece = formatter.format_field(formatter.convert_field(value, conversion), layout_of_field)
         parts.append(piece if isinstance(piece, Traced) else whole(piece, value))
-    return joined("", parts)
+    made, complete = joined("", parts), formatter.vformat(layout, args, kwargs)
+    # Nor are those of numbered fields within fields.
+    return made if made == complete else whole(complete, layout, args, kwargs)
 
 
 def traced(value: Any, source: str) -> Any:

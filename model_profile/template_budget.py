@@ -7,7 +7,6 @@ in the thread in which it runs, whether it may: `tick` and `fits` raise when it 
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 from math import inf
 from time import monotonic
 from typing import TypeVar
@@ -90,13 +89,37 @@ def checked(value: T) -> T:
 
 
 def concat(parts: Iterable[str]) -> str:
-    """The parts in one, if that fits. A template's whole output comes as it runs, and may never end."""
-    most = _running.characters
-    texts = list(islice(parts, most + 1))
-    size = sum(map(len, texts))
-    if size > most or len(texts) > most:
-        fits(most + 1)
-    return "".join(texts)
+    """The parts in one, as long as they fit. A template's whole output comes as it runs, and may never end."""
+    if type(parts) is not Buffer:
+        most = _running.characters
+        size, texts = 0, []
+        for part in parts:
+            size += len(part)
+            texts.append(part)
+            if size > most or len(texts) > most:
+                fits(most + 1)
+        parts = texts
+    return "".join(parts)
+
+
+class Buffer(list[str]):
+    """What a macro or a block writes, as long as it fits."""
+
+    __slots__ = ("_size",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._size = 0
+
+    def append(self, part: str) -> None:
+        self._size += len(part)
+        super().append(part)
+        if self._size > _running.characters or len(self) > _running.characters:
+            fits(_running.characters + 1)
+
+    def extend(self, parts: Iterable[str]) -> None:
+        for part in parts:
+            self.append(part)
 
 
 def room() -> int:

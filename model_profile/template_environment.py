@@ -22,7 +22,7 @@ from jinja2.utils import Namespace
 
 from model_profile import template_growth as growth
 from model_profile.template import TemplateRefused
-from model_profile.template_budget import checked, concat, tick
+from model_profile.template_budget import Buffer, checked, concat, tick
 
 
 class GuardedCode(CodeGenerator):
@@ -35,6 +35,10 @@ class GuardedCode(CodeGenerator):
         # What stands here is written as it is behind "environment.".
         node.body.insert(0, nodes.ExprStmt(nodes.EnvironmentAttribute("tick()", lineno=node.lineno), lineno=node.lineno))
         super().visit_For(node, frame)
+
+    def buffer(self, frame: Frame) -> None:
+        frame.buffer = self.temporary_identifier()
+        self.writeline(f"{frame.buffer} = environment.buffer()")
 
     def visit_Output(self, node: nodes.Output, frame: Frame) -> None:
         for part in node.nodes:
@@ -77,6 +81,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     tick = staticmethod(tick)
     checked = staticmethod(checked)
     concat = staticmethod(concat)
+    buffer = Buffer
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])

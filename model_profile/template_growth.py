@@ -227,8 +227,12 @@ def _check_format(layout: Any, *args: Any, **kwargs: Any) -> None:
         check_percent(layout, args or tuple(kwargs.values()))
 
 
-def _check_rows(value: Any, rows: Any, fill_with: Any = None) -> None:
-    if isinstance(rows, int) and rows > _MOST_ROWS:
+def _check_slice(_: Any, value: Any, slices: Any, fill_with: Any = None) -> None:
+    _check_batch(value, slices)
+
+
+def _check_batch(value: Any, linecount: Any, fill_with: Any = None) -> None:
+    if isinstance(linecount, int) and linecount > _MOST_ROWS:
         raise TemplateExceeded(f"the chat template asked for more than {_MOST_ROWS} rows")
 
 
@@ -240,13 +244,13 @@ def _check_round(value: Any, precision: Any = 0, method: Any = "common") -> None
 _ESCAPES = ("e", "escape", "forceescape", "pprint", "string", "tojson", "urlencode", "urlize", "xmlattr")
 _GROWING = frozenset({*_ESCAPES, "format", "indent", "join", "replace", "wordwrap"})
 _CHECKS: dict[str, Check] = {
-    "batch": _check_rows,
+    "batch": _check_batch,
     "center": _check_center,
     "format": _check_format,
     "indent": _check_indent,
     "join": _check_join,
     "replace": _check_replace,
     "round": _check_round,
-    "slice": _check_rows,
+    "slice": _check_slice,
     "wordwrap": _check_wordwrap,
 }

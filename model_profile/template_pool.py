@@ -2,12 +2,18 @@
 
 import signal
 import threading
+from collections.abc import Callable
+from typing import TypeVar
 
 from model_profile.template import HostFailed, HostsBusy, TemplateExceeded
 from model_profile.template_budget import TemplateLimits, too_slow
 from model_profile.template_process import HostDied, HostSlow, TemplateProcess
 from model_profile.template_wire import OUT_OF_MEMORY, JsonObject, unframed
 
+T = TypeVar("T")
+
+_NONSENSE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What an answer can raise that is not one."""
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE})
 
 
@@ -28,12 +34,12 @@ class TemplatePool:
         self._busy: set[TemplateProcess] = set()
         self._closed = False
 
-    def ask(self, job: bytes) -> JsonObject:
-        """The job's answer. Raises `GuestExceeded` and `HostFailed`."""
+    def ask(self, job: bytes, read: Callable[[JsonObject], T]) -> T:
+        """What `read` makes of the job's answer. Raises `GuestExceeded` and `HostFailed`, and the `TemplateFailed` of `read`."""
         if not self._free.acquire(timeout=self.limits.seconds):
             raise HostsBusy("all processes that run chat templates of requests are busy; try again")
         try:
-            return self._ask(job)
+            return self._ask(job, read)
         finally:
             self._free.release()
 
@@ -52,29 +58,33 @@ class TemplatePool:
         with self._lock:
             return [process.pid for process in (*self._idle, *self._busy)]
 
-    def _ask(self, job: bytes) -> JsonObject:
-        process = self._take()
+    def _ask(self, job: bytes, read: Callable[[JsonObject], T]) -> T:
+        process, again = self._take(), False
         try:
-            answer = _read(process.ask(job))
+            answer = unframed(process.ask(job))
+            last, out_of_memory = answer["last"], answer.get("memory")
+            again = last is False
+            if out_of_memory:
+                raise self._out_of_memory()
+            return read(answer)
         except HostSlow as error:
             raise GuestExceeded(too_slow(self.limits)) from error
         except HostDied as error:
             raise self._why(error.returncode) from error
-        except HostFailed:
-            process.end()
-            raise
-        else:
-            if answer.get("last", True):
-                process.end()
-            else:
-                with self._lock:
-                    self._idle.append(process)
+        except _NONSENSE as error:
+            again = False
+            raise HostFailed("the process that ran the request's chat template gave no answer that can be read") from error
         finally:
-            with self._lock:
-                self._busy.discard(process)
-        if answer.get("memory"):
-            raise self._out_of_memory()
-        return answer
+            self._give_back(process, again=again)
+
+    def _give_back(self, process: TemplateProcess, *, again: bool) -> None:
+        with self._lock:
+            self._busy.discard(process)
+            again = again and not self._closed
+            if again:
+                self._idle.append(process)
+        if not again:
+            process.end()
 
     def _take(self) -> TemplateProcess:
         with self._lock:
@@ -102,13 +112,3 @@ class TemplatePool:
 
     def _out_of_memory(self) -> GuestExceeded:
         return GuestExceeded(f"the chat template needed more than {self.limits.mib} MiB of memory")
-
-
-def _read(answer: bytearray) -> JsonObject:
-    try:
-        value = unframed(answer)
-    except (ValueError, RecursionError) as error:
-        raise HostFailed("the process that ran the request's chat template gave no answer that can be read") from error
-    if not isinstance(value, dict):
-        raise HostFailed("the process that ran the request's chat template gave no answer")
-    return value
