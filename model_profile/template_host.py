@@ -71,12 +71,16 @@ def _say(answers: BinaryIO, answer: JsonObject) -> None:
 
 def _confine(limits: TemplateLimits) -> int:
     """Bounds this process's memory to what it has now and the limit. Returns what it has now."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _bound(resource.RLIMIT_CORE, 0)
     begun = _memory()
     if begun:
-        most = begun + limits.mib * MIB
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        _bound(resource.RLIMIT_AS, begun + limits.mib * MIB)
     return begun
+
+
+def _bound(kind: int, most: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 def _memory() -> int:
@@ -91,8 +95,7 @@ def _bound_job(limits: TemplateLimits) -> None:
     """For a service that stands still or is gone while a job runs, perhaps one that lets no Python run: bounds the processor time,
     and has the kernel look out for the end of input."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    most = int(used.ru_utime + used.ru_stime + limits.seconds) + 2
-    resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    _bound(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime + limits.seconds) + 2)
     flags = fcntl.fcntl(0, fcntl.F_GETFL)
     fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
     # From here on what comes through the pipe kills, and there is nothing to come now but its end.

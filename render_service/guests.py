@@ -39,7 +39,7 @@ def elsewhere(source: str) -> NoReturn:
 
 class Guests:
     def __init__(self, limits: TemplateLimits) -> None:
-        # As many processes as threads render: they are to leave the others their share of the machine.
+        # No more of them than threads that render: the service is to have its share of the machine.
         self._templates = GuestTemplates(limits, THREADS)
         self._threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="tandem-guests")
         self._most = THREADS * (1 + _LINE)
