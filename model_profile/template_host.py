@@ -1,6 +1,7 @@
-"""A process that runs strangers' templates: `python -m model_profile.template_host <seconds> <characters> <MiB>`.
+"""A process that runs strangers' templates: `python -m model_profile.template_host <seconds> <characters> <MiB> <lifeline>`.
 
-Reads jobs from its standard input and writes answers to its standard output. A job may fill the memory or never end: the operating
+Reads jobs from its standard input and writes answers to its standard output; `lifeline` is a pipe that says nothing, and ends with
+the service. A job may fill the memory or never end: the operating
 system's limits hold for the whole process, which has nothing to lose. Who started it keeps the time, and starts another.
 """
 
@@ -21,14 +22,18 @@ from model_profile.template_wire import HEADER, OUT_OF_MEMORY, JsonObject, frame
 
 _MESSAGE_CHARACTERS = 10_000
 """Of an error, which may quote all that it was given."""
+_NICE = 5
+"""The service is to go first."""
 _PAGE = resource.getpagesize()
 
 
-def main(seconds: str, characters: str, mib: str) -> None:
+def main(seconds: str, characters: str, mib: str, lifeline: str) -> None:
     limits = TemplateLimits(float(seconds), int(characters), int(mib))
     # Ctrl-C and the like are for the service, which may want an answer yet: this ends when its input does.
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, signal.SIG_IGN)
+    _end_with(int(lifeline))
+    os.nice(_NICE)
     begun = _confine(limits)
     jobs, answers = sys.stdin.buffer, sys.stdout.buffer
     _say(answers, {"ready": True})
@@ -37,11 +42,10 @@ def main(seconds: str, characters: str, mib: str) -> None:
         job = jobs.read(size)
         if len(job) < size:
             return
-        _bound_job(limits)
+        _bound_processor_time(limits)
         answer = answered(unframed(job), limits)
         # What a job leaves behind, such as compiled templates, must not take the next one's room.
         last = answer.get("memory", False) or _memory() > begun + limits.mib * MIB // 4
-        _unbound_input()
         _say(answers, {**answer, "last": last})
         if last:
             return
@@ -91,23 +95,20 @@ def _memory() -> int:
         return 0
 
 
-def _bound_job(limits: TemplateLimits) -> None:
-    """For a service that stands still or is gone while a job runs, perhaps one that lets no Python run: bounds the processor time,
-    and has the kernel look out for the end of input."""
+def _bound_processor_time(limits: TemplateLimits) -> None:
+    """For a service that stands still while a job runs."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _bound(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime + limits.seconds) + 2)
-    flags = fcntl.fcntl(0, fcntl.F_GETFL)
-    fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
-    # From here on what comes through the pipe kills, and there is nothing to come now but its end.
-    fcntl.fcntl(0, fcntl.F_SETFL, flags | os.O_ASYNC)
+
+
+def _end_with(pipe: int) -> None:
+    """Has the kernel end this process when the pipe's other end is closed, also in the middle of a step that lets no Python run."""
+    fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
     poll = select.poll()
-    poll.register(0, 0)
-    if poll.poll(0):
+    poll.register(pipe, 0)
+    if poll.poll(0):  # it was closed before the kernel knew
         sys.exit(0)
-
-
-def _unbound_input() -> None:
-    fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) & ~os.O_ASYNC)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 from model_profile.template import HostFailed
 from model_profile.template_budget import TemplateLimits
@@ -40,7 +41,7 @@ class TemplateProcess:
         # Text, as JSON writes it at its longest, and a source for each character.
         self._most = 32 * limits.characters + _READ_BYTES
         try:
-            self._process = _start(limits)
+            self._process, self._lifeline = _start(limits)
         except OSError as error:
             raise HostFailed(f"the process that runs chat templates of requests cannot be started: {error.strerror}") from error
         for pipe in (self._process.stdin, self._process.stdout):
@@ -82,6 +83,7 @@ class TemplateProcess:
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
+        self._lifeline.close()
         self._process.wait()
 
     def _send(self, data: bytes, until: float) -> None:
@@ -121,17 +123,28 @@ class TemplateProcess:
             return HostDied(0)
 
 
-def _start(limits: TemplateLimits) -> "subprocess.Popen[bytes]":
-    given = [str(limits.seconds), str(limits.characters), str(limits.mib)]
+def _start(limits: TemplateLimits) -> "tuple[subprocess.Popen[bytes], BinaryIO]":
+    """The process, and what it ends with when it is closed."""
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     root = str(Path(__file__).parents[1])
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "model_profile.template_host", *given],
-        bufsize=0,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**environment, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), root])},
-    )
+    theirs, ours = os.pipe()
+    lifeline = os.fdopen(ours, "wb", buffering=0)
+    given = [str(limits.seconds), str(limits.characters), str(limits.mib), str(theirs)]
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "model_profile.template_host", *given],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=[theirs],
+            env={**environment, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), root])},
+        )
+    except OSError:
+        lifeline.close()
+        raise
+    finally:
+        os.close(theirs)
+    return process, lifeline
 
 
 def _await(pipe: int, event: int, until: float) -> None:

@@ -1,5 +1,6 @@
 """Templates that requests bring: what they write is what they would write in the service, and what they break is theirs alone."""
 
+import io
 import os
 import subprocess
 import sys
@@ -311,7 +312,10 @@ def test_a_process_that_talks_nonsense(junk: bytes, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         process_module,
         "_start",
-        lambda _: subprocess.Popen([sys.executable, "-c", code], bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE),
+        lambda _: (
+            subprocess.Popen([sys.executable, "-c", code], bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE),
+            io.BytesIO(),
+        ),
     )
     one = guests(size=1, seconds=3.0)
     with pytest.raises((HostFailed, TemplateFailed)):

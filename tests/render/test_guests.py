@@ -103,6 +103,7 @@ def test_a_guest_is_rendered_as_the_models_own(server: Live) -> None:
     assert httpx.get(server.url + "/health").status_code == 200
 
 
+@pytest.mark.slow  # takes times
 @pytest.mark.parametrize(("source", "says"), BOMBS.values(), ids=BOMBS)
 def test_while_a_bomb_runs_everyone_else_is_answered(server: Live, source: str, says: str) -> None:
     assert server.post(chat_template=PLAIN).status_code == 200
@@ -129,6 +130,7 @@ def test_while_a_bomb_runs_everyone_else_is_answered(server: Live, source: str, 
     assert max(guest) < 1.5, sorted(guest)[-5:]  # it may be the one for which a process is started
 
 
+@pytest.mark.slow  # takes times
 def test_many_bombs_at_once_do_not_keep_the_models_template_waiting(server: Live) -> None:
     statuses: list[int] = []
     bombs = [in_background(lambda: statuses.append(server.post(chat_template=HELD).status_code)) for _ in range(6)]
