@@ -14,7 +14,7 @@ import jinja2
 
 from model_profile.errors import BrokenModel
 from model_profile.provenance import OUTSIDE, Traced, source, traced, write_for
-from model_profile.template import InvalidTemplate, Message, TemplateFailed, TemplateInput, TemplateRefused
+from model_profile.template import InvalidTemplate, Message, TemplateFailed, TemplateInput, TemplateRefused, TemplateStarved
 from model_profile.template_budget import STANDARD, TemplateLimits, within
 from model_profile.template_environment import TemplateEnvironment
 from model_profile.template_habits import TemplateHabits, learn
@@ -105,6 +105,8 @@ class ChatTemplate:
                 text = program(self._chosen(given.tools is not None)).render(variables)
         except TemplateFailed:
             raise
+        except MemoryError as error:
+            raise TemplateStarved("the chat template needed more memory than there is") from error
         except _FAILURES as error:
             raise TemplateFailed(f"the chat template failed: {error}") from error
         return _cut_at_mark(text, final) if given.continue_final_message else text

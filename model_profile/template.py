@@ -37,6 +37,10 @@ class TemplateExceeded(TemplateFailed):
     """The template took longer, or made more, than it may."""
 
 
+class TemplateStarved(TemplateExceeded):
+    """There was no memory left for what the template made."""
+
+
 class InvalidTemplate(TemplateFailed):
     """It is no program."""
 

@@ -92,7 +92,7 @@ UNSEEN = {
     "sums of lists": ("{{ ([range(99999) | list] * 99999) | sum(start=[]) | length }}", f"{SLOW}|{LARGE}"),
     "lists of numbers": (
         "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = ns.l + [range(99999) | list] %}{% endfor %}",
-        LARGE,
+        f"{SLOW}|{LARGE}",
     ),
 }
 """What the guards within a template's own process do not see, and the operating system ends."""

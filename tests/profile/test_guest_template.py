@@ -354,3 +354,10 @@ def test_a_process_ends_with_who_started_it() -> None:
 def test_the_two_kinds_have_one_interface() -> None:
     names = {"habits", "write", "trace"}
     assert names <= set(dir(ChatTemplate)) & set(dir(GuestTemplate))
+
+
+def test_memory_that_ends_is_told_as_such(guests: Callable[..., GuestTemplates]) -> None:
+    one = guests(size=1, mib=64, seconds=20.0)
+    with pytest.raises(GuestExceeded, match="needed more than 64 MiB of memory"):
+        one.template(UNSEEN["lists of numbers"][0]).habits()
+    assert one.template(PLAIN).write(HI) == "hi!"
