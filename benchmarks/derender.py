@@ -9,18 +9,16 @@ process serves in batches
 import argparse
 import json
 import statistics
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.connection import Connection
+from benchmarks.peer import FLAGS, vllm
 from benchmarks.processes import server
 from derender_service.detokenizer import Detokenizer
 from derender_service.parsers.driver import read
@@ -28,14 +26,12 @@ from derender_service.parsers.parsing import Declared, parsing_for
 from derender_service.parsers.pieces import pieces
 from derender_service.window import START
 from model_profile.profile import ModelProfile, load
-from tests.peer.vllm import render_server
 from tests.tokenizers import folder
 
 POSITIONS = (10, 100, 500, 1000, 2000, 4000, 8000, 32_000)
 PEER_POSITIONS = POSITIONS[:-1]
 ROUNDS, PEER_ROUNDS = 300, 7
 PATH = "/v1/chat/completions/derender"
-FLAGS = ("--reasoning-parser", "qwen3", "--tool-call-parser", "hermes")
 TOOLS = [
     {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {"q": {"type": "string"}}}}}
 ]
@@ -151,14 +147,6 @@ def fastest(work: Callable[[], object], rounds: int = 20) -> float:
     return best
 
 
-@contextmanager
-def vllm(environment: str) -> Iterator[str]:
-    with tempfile.TemporaryDirectory() as scratch:
-        flags = ("--enable-auto-tool-choice", *FLAGS)
-        with render_server(Path(scratch), *flags, environment=environment) as url:
-            yield url
-
-
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--peer", help="a virtual environment that vLLM is installed in")
@@ -167,8 +155,7 @@ def main() -> None:
     profile = load(model, max_model_len=131_072)
     console = Console(width=140)
     command = ("tandem", "derender", "--model", model, "--served-model-name", "m", "--max-model-len", "131072", *FLAGS)
-    peer = vllm(given.peer) if given.peer else nullcontext(None)
-    with server(*command, "--log-level", "warning") as derender, server("benchmarks.empty") as empty, peer as theirs:
+    with server(*command, "--log-level", "warning") as derender, server("benchmarks.empty") as empty, vllm(given.peer) as theirs:
         own = Connection(derender)
         per_chunk(console, profile, own, Connection(empty), Connection(theirs) if theirs else None)
         own.reopen()

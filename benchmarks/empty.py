@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 
 app = FastAPI()
 
@@ -19,8 +19,23 @@ async def echo(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+@app.post("/sized")
+async def sized(body: dict[str, Any], size: int) -> Response:
+    """`size` bytes, for answers of another size than the body's. They are not made of values: that would not be empty."""
+    return Response(b'"' + b"0" * (size - 2) + b'"', media_type="application/json")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     port = parser.parse_args().port
-    uvicorn.run(app, host="127.0.0.1", port=port, loop="uvloop", http="httptools", log_level="warning", access_log=False)
+    uvicorn.run(
+        app,
+        host="127.0.0.1",
+        port=port,
+        loop="uvloop",
+        http="httptools",
+        log_level="warning",
+        access_log=False,
+        timeout_keep_alive=75,
+    )

@@ -37,12 +37,12 @@ def derender_chat(derenderer: Derenderer, request: DerenderChatRequest) -> ChatC
     model = derenderer.served.check(request.model)
     derenderer.check_profile(request.profile)
     response = request.generate_response
-    asked = request.chat_request
-    derenderer.check_parsable(chat_request=asked, prompt_token_ids=None, prompt_needed=False)
+    told = request.told
+    derenderer.check_parsable(chat_request=told, prompt_token_ids=None, prompt_needed=False)
     source = _source(derenderer, response, request.prompt_token_ids, request.prompt_tokens, "generate_response", "prompt_token_ids")
-    context = context_of(derenderer, asked, source.prompt_tokens)
-    prefix = echoed(derenderer, asked, source.prompt_token_ids)
-    parsed = derenderer.told(asked) if derenderer.parsing is not None else None
+    context = context_of(derenderer, told, source.prompt_tokens)
+    prefix = echoed(derenderer, told, source.prompt_token_ids)
+    parsed = derenderer.as_told(request.chat_request or told) if derenderer.parsing is not None else None
     _check_repeated(len(prefix) * len(response.choices), f"{source.where}.choices")
     steps = list(_steps(derenderer, source, context, prefix, parsed))
     return ChatCompletion(
@@ -60,7 +60,7 @@ def derender_completion(derenderer: Derenderer, request: DerenderCompletionReque
     """Choices are numbered on from prompt to prompt. Raises `BadRequest`, `NotFound` or `ProfileMismatch`."""
     model = derenderer.served.check(request.model)
     derenderer.check_profile(request.profile)
-    responses, original = request.generate_responses, request.completion_request
+    responses, told = request.generate_responses, request.told
     choices: list[CompletionChoice] = []
     steps: list[Advance] = []
     prompt_tokens = repeated = 0
@@ -68,8 +68,8 @@ def derender_completion(derenderer: Derenderer, request: DerenderCompletionReque
         ids = request.prompt_token_ids[place] if request.prompt_token_ids else None
         count = request.prompt_tokens[place] if request.prompt_tokens else None
         source = _source(derenderer, response, ids, count, f"generate_responses.{place}", f"prompt_token_ids.{place}")
-        context = context_of(derenderer, original, source.prompt_tokens)
-        prefix = echoed(derenderer, original, source.prompt_token_ids)
+        context = context_of(derenderer, told, source.prompt_tokens)
+        prefix = echoed(derenderer, told, source.prompt_token_ids)
         prompt_tokens += source.prompt_tokens
         returned = (source.prompt_token_ids or ()) if context.return_token_ids else ()
         repeated += len(response.choices) * (len(prefix) + len(returned))

@@ -63,7 +63,7 @@ def advance(
     # The text of a token that can stop the choice waits until it is known whether it did: until the next id, or the end.
     due = [i for i in state.logprob_context_token_ids[-1:] if i in stops] if waits else []
     unread = [*due, *ids]
-    silent = (last or waits) and _silent(unread, choice, stops, begun.closing, context)
+    silent = (last or waits) and _silent(unread, choice, stops, begun, context)
     readable = [*(unread[:-1] if silent else unread), *(_stopped_by(choice, eos_token_ids, begun.closing) if last else ())]
     reader = _Reader(_until_its_end(begun.source, choice), context, last)
     before = _Position(begun.place, Held(state.held_text, state.held_reasoning), state.token_count - len(due))
@@ -120,16 +120,19 @@ def _stop_reason(choice: Choice, eos_token_ids: tuple[int, ...], context: Derend
     return None if is_primary else reason
 
 
-def _silent(ids: Sequence[int], choice: Choice, stops: frozenset[int], closing: frozenset[int], context: DerenderContext) -> bool:
+def _silent(ids: Sequence[int], choice: Choice, stops: frozenset[int], begun: Begun, context: DerenderContext) -> bool:
     """Whether the last id has no text now: it stopped the choice, or it may yet turn out to have.
 
-    An answer that ends in an ordinary token was stopped by something that left no token.
+    An answer that ends in an ordinary token was stopped by something that left no token. A token that render named to the worker
+    because it is a stop string is read like any other: the string is found in the text.
     """
-    if not ids or context.include_stop_str_in_output or ids[-1] in closing:
+    if not ids or context.include_stop_str_in_output or ids[-1] in begun.closing:
         return False
     last, reason = ids[-1], choice.stop_reason
     if choice.finish_reason is None:
         return last in stops
+    if last not in stops and begun.source.detokenizer.bytes_of(last).decode(errors="replace") in context.stop:
+        return False
     return choice.finish_reason is FinishReason.STOP and (last in stops if reason is None else last == reason)
 
 

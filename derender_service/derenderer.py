@@ -73,8 +73,8 @@ class Derenderer:
             place = next(i for i, token_id in enumerate(ids) if token_id >= size)
             raise BadRequest(f"token id {ids[place]} is past the vocabulary of {size} ids", param=f"{param}.{place}")
 
-    def told(self, chat_request: Wire | None) -> dict[str, Any]:
-        """The chat request as a plug-in sees it; grammars need nothing of it."""
+    def as_told(self, chat_request: Wire | None) -> dict[str, Any]:
+        """The chat request, or what is told of it, as a plug-in sees it; grammars need nothing of it."""
         return chat_request.model_dump(mode="json") if chat_request is not None and isinstance(self.parsing, Plugged) else {}
 
     def call_ids(self, context: DerenderContext) -> Ids:

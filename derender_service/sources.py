@@ -45,6 +45,9 @@ class Stretch:
 
 class Source(Protocol):
     @property
+    def detokenizer(self) -> Detokenizer: ...
+
+    @property
     def divisible(self) -> bool:
         """Whether any cut of the ids gives the same events."""
 

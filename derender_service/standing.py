@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from derender_service.derenderer import Derenderer
-from derender_service.opening import Request, context_of, echoed
+from derender_service.opening import context_of, echoed
 from derender_service.states import opened, replayed
 from protocol.derender import (
     DerenderChatStreamRequest,
@@ -14,6 +14,7 @@ from protocol.derender import (
     DerenderStreamState,
 )
 from protocol.errors import BadRequest
+from protocol.parse_context import ParseContext
 
 StreamRequest = DerenderChatStreamRequest | DerenderCompletionStreamRequest
 
@@ -28,8 +29,8 @@ class Standing:
     prompt_token_ids: list[int] | None
 
 
-def standing(derenderer: Derenderer, request: StreamRequest, original: Request | None, *, parsed: bool) -> Standing:
-    """`original` is the chat or completion request, where this chunk brings it. `parsed`: the output is to be read by the parser.
+def standing(derenderer: Derenderer, request: StreamRequest, *, parsed: bool) -> Standing:
+    """`parsed`: the output is to be read by the parser.
 
     Raises `BadRequest` or `ProfileMismatch`.
     """
@@ -40,26 +41,27 @@ def standing(derenderer: Derenderer, request: StreamRequest, original: Request |
     if state is not None:
         derenderer.check_profile(state.profile)
         derenderer.check_ids(state.logprob_context_token_ids, "stream_state.logprob_context_token_ids")
-    context = _context(derenderer, request, original, prompt)
+    told = request.told
+    context = _context(derenderer, request, told, prompt)
     # A chunk without a choice may come first; the choice then still opens with its first own chunk.
     opening = state is None or not state.role_sent
-    prefix = echoed(derenderer, original, prompt) if opening else ""
+    prefix = echoed(derenderer, told, prompt) if opening else ""
     if prefix and not chunk.choices:
         # The echo belongs to a choice, and a state of 4 kB cannot keep a prompt for a later one.
         raise BadRequest("a stream with echo must begin with a chunk that has a choice", param="generate_chunk.choices")
     if state is None or (parsed and _lacks_parser(state)):
-        fresh = _fresh(derenderer, request, original, context, prompt, prefix=prefix, parsed=parsed)
+        fresh = _fresh(derenderer, request, told, context, prompt, prefix=prefix, parsed=parsed)
         state = fresh if state is None else replayed(derenderer, context, fresh, state)
     return Standing(context, state, prefix, prompt if opening else None)
 
 
 def _context(
-    derenderer: Derenderer, request: StreamRequest, original: Request | None, prompt: Sequence[int] | None
+    derenderer: Derenderer, request: StreamRequest, told: ParseContext | None, prompt: Sequence[int] | None
 ) -> DerenderContext:
     state = request.stream_state
     if state is None or state.context is None:
         counted = request.prompt_tokens if request.prompt_tokens is not None else len(prompt or ())
-        return context_of(derenderer, original, counted, replay=request.replay)
+        return context_of(derenderer, told, counted, replay=request.replay)
     if request.replay and not state.context.replay:
         raise BadRequest("replay must be asked for from the stream's first chunk on: the output so far is gone", param="replay")
     return state.context
@@ -68,19 +70,19 @@ def _context(
 def _fresh(
     derenderer: Derenderer,
     request: StreamRequest,
-    original: Request | None,
+    told: ParseContext | None,
     context: DerenderContext,
     prompt: Sequence[int] | None,
     *,
     prefix: str,
     parsed: bool,
 ) -> DerenderStreamState:
-    told = request.generate_chunk.created
-    created = told if told is not None else request.created
+    created = request.generate_chunk.created
+    created = created if created is not None else request.created
     chat_request = None
     if parsed:
-        derenderer.check_parsable(chat_request=original, prompt_token_ids=prompt, prompt_needed=True)
-        chat_request = derenderer.told(original)
+        derenderer.check_parsable(chat_request=told, prompt_token_ids=prompt, prompt_needed=True)
+        chat_request = derenderer.as_told(getattr(request, "chat_request", None) or told)
     return opened(
         derenderer,
         context,

@@ -26,7 +26,7 @@ def derender_chat_chunk(derenderer: Derenderer, request: DerenderChatStreamReque
     """Raises `BadRequest`, `NotFound` or `ProfileMismatch`."""
     model = derenderer.served.check(request.model)
     answer_id = request.generate_chunk.request_id or FALLBACK_ID
-    start = standing(derenderer, request, request.chat_request, parsed=derenderer.parsing is not None)
+    start = standing(derenderer, request, parsed=derenderer.parsing is not None)
     step, state = _advance(derenderer, request, start)
     choices = []
     if step is not None:
@@ -50,7 +50,7 @@ def derender_chat_chunk(derenderer: Derenderer, request: DerenderChatStreamReque
 def derender_completion_chunk(derenderer: Derenderer, request: DerenderCompletionStreamRequest) -> DerenderCompletionStreamResponse:
     """Raises `BadRequest`, `NotFound` or `ProfileMismatch`."""
     model = derenderer.served.check(request.model)
-    start = standing(derenderer, request, request.completion_request, parsed=False)
+    start = standing(derenderer, request, parsed=False)
     step, state = _advance(derenderer, request, start)
     choices = []
     if step is not None:

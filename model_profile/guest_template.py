@@ -56,6 +56,10 @@ class GuestTemplate:
     pool: TemplatePool
     learned: Callable[[str], TemplateHabits]
 
+    @property
+    def text(self) -> str:
+        return self.source
+
     def habits(self, *, with_tools: bool = False) -> TemplateHabits:
         return self.learned(self.source)
 

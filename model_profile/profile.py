@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders
 
 from model_profile import sources
 from model_profile.chat_template import ChatTemplate
@@ -49,6 +49,11 @@ class ModelProfile:
     longest_token: int
     generation_defaults: Mapping[str, Any]
     fingerprint: str
+
+    @property
+    def byte_level(self) -> bool:
+        """Whether a token stands for the same bytes wherever it is."""
+        return isinstance(self.tokenizer.decoder, decoders.ByteLevel)
 
     @property
     def bos_token_id(self) -> int | None:

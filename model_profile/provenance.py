@@ -15,7 +15,7 @@ from typing import Any, SupportsIndex
 OUTSIDE = -1
 """In place of a message's index: what belongs to no message."""
 
-_RUN = re.compile(r"(.)\1*", re.DOTALL)
+_STRIDE = 4096
 _PERCENT = re.compile(r"%(?:\((?P<name>[^)]*)\))?[-+ #0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa%]")
 
 
@@ -215,7 +215,15 @@ def joined(separator: str, parts: Iterable[str]) -> Traced:
 
 def runs(text: Traced) -> Iterator[tuple[int, str]]:
     """Where each run of characters of one source begins, and its sources."""
-    return ((run.start(), run[0]) for run in _RUN.finditer(text.sources))
+    sources, at = text.sources, 0
+    while at < len(sources):
+        own, end = sources[at], at
+        while sources.startswith(own * _STRIDE, end):
+            end += _STRIDE
+        rest = sources[end : end + _STRIDE]
+        end += len(rest) - len(rest.lstrip(own))
+        yield at, sources[at:end]
+        at = end
 
 
 def untraced(text: str) -> str:

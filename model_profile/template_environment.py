@@ -107,6 +107,12 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             return checked(__obj(*args, **kwargs))
         return checked(super().call(__context, __obj, *args, **kwargs))
 
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        # What Jinja comes to for a mapping's item, without the error on the way there: most of what templates do.
+        if isinstance(obj, dict) and attribute in obj and attribute not in _OF_MAPPINGS:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
+
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         # Asked about every attribute, most of which are no methods.
         if not isinstance(value, _METHODS) or super().wrap_str_format(value) is None:
@@ -120,6 +126,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return bounded
 
 
+_OF_MAPPINGS = frozenset(dir(dict))
 _METHODS = (MethodType, BuiltinMethodType)
 _LOCALS = ("_loop_vars", "_block_vars")
 """What Jinja hands to every call beside its arguments, for callables that ask for the context."""

@@ -13,7 +13,8 @@ TokenId = Annotated[int, Strict(), Field(ge=0, le=MAX_TOKEN_ID)]
 """A token id: never negative, and small enough for the int32 tensors that engines keep. Text such as `"5"` is no id."""
 
 Seed = Annotated[int, Strict(), Field(ge=INT64_MIN, le=INT64_MAX)]
-RequestId = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\x21-\x7e]+$")]
+MAX_REQUEST_ID = 256
+RequestId = Annotated[str, Field(min_length=1, max_length=MAX_REQUEST_ID, pattern=r"^[\x21-\x7e]+$")]
 """Printable ASCII without spaces: it travels in headers and in log lines."""
 
 

@@ -145,7 +145,7 @@ class ChatCompletionRequest(GenerationRequest):
             raise field_error("stream_options", "needs stream: true")
         if self.top_logprobs and not self.logprobs:
             raise field_error("top_logprobs", "needs logprobs: true")
-        if self.max_tokens is not None and self.max_completion_tokens is not None and self.max_tokens != self.max_completion_tokens:
+        if self.max_tokens is not None and self.max_completion_tokens is not None:
             raise field_error("max_tokens", "give max_completion_tokens or max_tokens, not both")
         if self.prefix is not None and self.prefix.messages > len(self.messages):
             raise field_error("prefix", f"covers {self.prefix.messages} messages of {len(self.messages)}")

@@ -6,7 +6,8 @@ choice of one request; the client sends it back, unread, with the next chunk of 
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from protocol.base import Closed, JsonObject, Maybe, Natural, Positive, RequestId, TokenId, Wire
 from protocol.chat import ChatCompletionChunk, ChatCompletionRequest
@@ -14,6 +15,7 @@ from protocol.completion import CompletionChunk, CompletionRequest
 from protocol.errors import ErrorInfo, field_error
 from protocol.generate import FinishReason, GenerateResponse, StopReason, Timings
 from protocol.logprobs import TokenLogprobs, check_entries
+from protocol.parse_context import ParseContext
 from protocol.sampling import MAX_STOP_BYTES, StopStrings, StopTokenIds
 from protocol.usage import Usage
 
@@ -139,7 +141,8 @@ class GenerateChunk(Wire):
 
 
 class _DerenderRequest(Wire):
-    """`profile` is the fingerprint that render answered; `created` the time to answer with where the worker tells none."""
+    """`profile` is the fingerprint that render answered, `parse_context` what it answered of the request, which then need not be
+    here; `created` the time to answer with where the worker tells none."""
 
     model: str | None = None
     profile: Annotated[str, Field(max_length=128)] | None = None
@@ -150,6 +153,18 @@ class _BatchRequest(_DerenderRequest):
     stream: Literal[False] = False
 
 
+def _of_chat(context: ParseContext | None) -> ParseContext | None:
+    if context is not None and context.completion:
+        raise PydanticCustomError("parse_context", "is a completion's, not a chat's")
+    return context
+
+
+def _of_completion(context: ParseContext | None) -> ParseContext | None:
+    if context is not None and not context.completion:
+        raise PydanticCustomError("parse_context", "is a chat's, not a completion's")
+    return context
+
+
 class DerenderChatRequest(_BatchRequest):
     """A whole generate answer, to become a chat completion. `prompt_token_ids` beats the answer's own, even when empty."""
 
@@ -157,6 +172,11 @@ class DerenderChatRequest(_BatchRequest):
     prompt_tokens: Natural | None = None
     prompt_token_ids: list[TokenId] | None = None
     chat_request: ChatCompletionRequest | None = None
+    parse_context: Annotated[ParseContext | None, AfterValidator(_of_chat)] = None
+
+    @property
+    def told(self) -> ParseContext | None:
+        return _told(self.parse_context, self.chat_request)
 
 
 class DerenderCompletionRequest(_BatchRequest):
@@ -166,6 +186,11 @@ class DerenderCompletionRequest(_BatchRequest):
     prompt_tokens: list[Natural] | None = None
     prompt_token_ids: list[list[TokenId] | None] | None = None
     completion_request: CompletionRequest | None = None
+    parse_context: Annotated[ParseContext | None, AfterValidator(_of_completion)] = None
+
+    @property
+    def told(self) -> ParseContext | None:
+        return _told(self.parse_context, self.completion_request)
 
     @model_validator(mode="after")
     def _parallel(self) -> "DerenderCompletionRequest":
@@ -190,10 +215,27 @@ class _StreamRequest(_DerenderRequest):
 
 class DerenderChatStreamRequest(_StreamRequest):
     chat_request: ChatCompletionRequest | None = None
+    parse_context: Annotated[ParseContext | None, AfterValidator(_of_chat)] = None
+
+    @property
+    def told(self) -> ParseContext | None:
+        return _told(self.parse_context, self.chat_request)
 
 
 class DerenderCompletionStreamRequest(_StreamRequest):
     completion_request: CompletionRequest | None = None
+    parse_context: Annotated[ParseContext | None, AfterValidator(_of_completion)] = None
+
+    @property
+    def told(self) -> ParseContext | None:
+        return _told(self.parse_context, self.completion_request)
+
+
+def _told(context: ParseContext | None, request: ChatCompletionRequest | CompletionRequest | None) -> ParseContext | None:
+    """What is told of the original request, by itself where it is here too."""
+    if request is None:
+        return context
+    return ParseContext.of_chat(request) if isinstance(request, ChatCompletionRequest) else ParseContext.of_completion(request)
 
 
 class DerenderChatStreamResponse(Wire):

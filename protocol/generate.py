@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from protocol.base import Integer, JsonObject, Maybe, Natural, Positive, RequestId, TokenId, Wire
 from protocol.logprobs import TokenLogprob, TokenLogprobs, check_entries
+from protocol.parse_context import ParseContext
 from protocol.sampling import MAX_STOP_BYTES, SamplingParams
 from protocol.usage import Usage
 
@@ -62,6 +63,7 @@ class GenerateRequest(Wire):
 
     `profile` is the fingerprint of the tokenizer, template and formats the prompt was rendered with. `output_token_ids` are
     ids that were already generated: the worker prefills them and goes on at `token_index = len(output_token_ids)`.
+    `parse_context` is what derender needs of the request.
     `token_offsets` are character spans of the prompt text, one a token; `message_indices` says for each which message it is of,
     -1 for none, and `sampled_mask` whether the model itself sampled it.
     """
@@ -88,6 +90,7 @@ class GenerateRequest(Wire):
     kv_transfer_params: Maybe[JsonObject] = None
     ec_transfer_params: Maybe[JsonObject] = None
     profile: Maybe[Annotated[str, Field(max_length=128)]] = None
+    parse_context: Maybe[ParseContext] = None
 
 
 class Timings(Wire):

@@ -21,6 +21,7 @@ from protocol.anthropic import (
 )
 from protocol.chat import ChatMessage, Content, SystemMessage, ToolMessage, UserMessage
 from protocol.errors import BadRequest
+from protocol.parse_context import ParseContext
 from protocol.tools import ToolChoice
 from render_service import pieces
 from render_service.conversation import Conversation
@@ -54,10 +55,19 @@ def turn(request: MessagesRequest) -> Turn:
     if thinking and thinking.type == "enabled" and thinking.budget_tokens is not None:
         own["thinking_token_budget"] = thinking.budget_tokens
         names["thinking_token_budget"] = "thinking.budget_tokens"
+    written, asked = conversation(request), generation(request, **own)
+    choice = request.tool_choice
+    tool_choice = _tool_choice(choice) if choice else None
     return Turn(
-        conversation=conversation(request),
-        asked=generation(request, **own),
-        tool_choice=_tool_choice(request.tool_choice) if request.tool_choice else None,
+        conversation=written,
+        asked=asked,
+        parse=ParseContext.of(
+            asked,
+            tools=pieces.functions(written.tools),
+            tool_choice=tool_choice,
+            parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
+        ),
+        tool_choice=tool_choice,
         names=names,
     )
 

@@ -8,15 +8,18 @@ from fastapi import FastAPI
 from pydantic import Field
 
 from model_profile import ModelProfile, load
+from model_profile.formats import detect
 from model_profile.harmony_vocabulary import speaks_harmony
 from model_profile.template_budget import STANDARD, TemplateLimits
 from render_service.control_tokens import ControlTokens
 from render_service.guests import Guests, elsewhere, refused
+from render_service.piece_cache import PieceCache
 from render_service.renderer import Renderer
 from render_service.routes import router
 from service_kit.app import build_app
+from service_kit.metrics import Metrics
 from service_kit.models import ServedModel, models_router
-from service_kit.settings import ModelSettings
+from service_kit.settings import MIB, ModelSettings
 
 if TYPE_CHECKING:
     from render_service.harmony import Harmony
@@ -43,6 +46,9 @@ class RenderSettings(ModelSettings):
     )
     allow_control_tokens_in_text: bool = Field(
         False, description="Let text in chats that spells a control token (<|im_end|>, <think>) become that token."
+    )
+    tokenizer_cache_mib: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        64, description="Memory, in MiB and for each process, to keep the ids of texts in that were tokenized before; 0 keeps none."
     )
 
     @property
@@ -79,16 +85,31 @@ def install(app: FastAPI, profile: ModelProfile, settings: RenderSettings) -> No
     control_tokens, guards = ControlTokens(profile.tokenizer), not settings.allow_control_tokens_in_text
     if guards and harmony is None:
         control_tokens.prepare()
-    app.state.guests = Guests(settings.template_limits)
+    app.state.guests = Guests(settings.template_limits, settings.processes)
     app.state.renderer = Renderer(
         profile=profile,
         model=app.state.served,
         max_logprobs=settings.max_logprobs,
         guest_template=elsewhere if settings.trust_request_chat_template else refused,
         control_tokens=control_tokens,
+        pieces=_pieces(app.state.metrics, profile, control_tokens, settings),
         guards_control_tokens=guards,
         harmony=harmony,
+        formats=detect(profile.chat_template.text if profile.chat_template else None, profile.tokenizer),
     )
+
+
+def _pieces(metrics: Metrics, profile: ModelProfile, control_tokens: ControlTokens, settings: RenderSettings) -> PieceCache:
+    characters = metrics.counter(
+        "tokenizer_cache_characters", "Characters of prompts, by whether their ids were known.", ("known",)
+    )
+    known_before, new_now = characters.labels("yes"), characters.labels("no")
+
+    def counted(known: int, new: int) -> None:
+        known_before.inc(known)
+        new_now.inc(new)
+
+    return PieceCache(profile.tokenizer, control_tokens, settings.tokenizer_cache_mib * MIB, counted=counted)
 
 
 def _harmony(profile: ModelProfile) -> "Harmony | None":

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from model_profile import TemplateInput
 from model_profile.provenance import OUTSIDE, Traced, message_of, runs, source, untraced
@@ -10,8 +11,9 @@ from protocol.chat import AssistantMessage, UserMessage
 from protocol.errors import BadRequest
 from render_service.control_tokens import Unwritable
 from render_service.conversation import Conversation
-from render_service.encoding import Encoded, Marked, common, encode
+from render_service.encoding import Encoded, Marked, TooManyTokens, common
 from render_service.guests import blaming
+from render_service.prompt import encoded, too_long
 from render_service.renderer import Renderer, Template
 from render_service.template_input import for_template
 
@@ -34,21 +36,23 @@ class TemplateWriter:
         assert isinstance(text, Traced)
         return text
 
-    def encoded(self, text: str, *, add_special_tokens: bool, with_offsets: bool = False) -> Encoded:
-        """Raises `BadRequest`."""
+    def encoded(self, text: str, **how: Any) -> Encoded:
+        """As `prompt.encoded` does. Raises `BadRequest`."""
         control_tokens = self.renderer.control_tokens
-        if self.renderer.guards_control_tokens and isinstance(text, Traced) and control_tokens.forged(text):
-            try:
-                return control_tokens.encode(text, add_special_tokens=add_special_tokens)
-            except Unwritable as error:
-                raise BadRequest(f"messages: {error}", param="messages") from error
-        tokenizer = self.renderer.profile.tokenizer
-        return encode(tokenizer, untraced(text), add_special_tokens=add_special_tokens, with_offsets=with_offsets)
+        try:
+            if self.renderer.guards_control_tokens and isinstance(text, Traced) and control_tokens.forged(text):
+                return control_tokens.encode(text, **how)
+            return encoded(self.renderer, untraced(text), **how)
+        except Unwritable as error:
+            raise BadRequest(f"messages: {error}", param="messages") from error
+        except TooManyTokens as error:
+            raise too_long(self.renderer.profile, error.count, "messages") from error
 
     def written(self, conversation: Conversation) -> Marked:
         """The whole prompt. Raises `BadRequest`."""
         text = self.traced(conversation)
-        encoded = self.encoded(text, add_special_tokens=False, with_offsets=True)
+        limit = self.renderer.profile.max_model_len
+        encoded = self.encoded(text, add_special_tokens=False, with_offsets=True, limit=limit)
         return self._marked(encoded, text, self._length_of_messages(conversation, text))
 
     def following(self, conversation: Conversation, covered: int, ids: Sequence[int]) -> Marked:
@@ -90,7 +94,7 @@ class TemplateWriter:
         # Roles are words of the server's own.
         messages = ([value for key, value in message.items() if key != "role"] for message in given.messages)
         supplied = [messages, given.tools or (), given.documents or (), given.variables]
-        return self.renderer.control_tokens.may_be_spelled_by(supplied)
+        return self.renderer.control_tokens.may_be_spelled_by(supplied, self.template.text)
 
     def _marked(self, encoded: Encoded, text: Traced, length: int) -> Marked:
         """Ids with their messages; what lies behind the first `length` characters is of none: it begins the next turn."""

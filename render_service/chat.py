@@ -5,6 +5,7 @@ from typing import Any
 
 from protocol.chat import ChatCompletionRequest
 from protocol.errors import BadRequest
+from protocol.parse_context import ParseContext
 from render_service.conversation import Conversation
 from render_service.renderer import Renderer
 from render_service.sampling import unsupported
@@ -28,6 +29,7 @@ def turn(request: ChatCompletionRequest, body: bytes) -> Turn:
     return Turn(
         conversation=conversation(request, body),
         asked=request if newer is None else request.model_copy(update={"max_tokens": newer}),
+        parse=ParseContext.of_chat(request),
         tool_choice=request.tool_choice,
         top_logprobs=(request.top_logprobs or 0) if request.logprobs else None,
         add_special_tokens=request.add_special_tokens,

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from protocol.completion import CompletionRequest
 from protocol.generate import GenerateRequest
+from protocol.parse_context import ParseContext
+from protocol.sampling import SamplingParams
 from render_service import sampling
 from render_service.answer import generate_request
 from render_service.prompt import from_ids, from_text, room, truncation
@@ -18,10 +20,11 @@ def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
     """
     request = parse(CompletionRequest, body)
     renderer.model.check(request.model)
+    params = sampling.for_completion(renderer, request)
     base = f"cmpl-{request.request_id or request_id}"
     prompts = list(_prompts(request))
     ids = [base] if len(prompts) == 1 else [f"{base}-{index}" for index in range(len(prompts))]
-    answers = [_one(renderer, request, *prompt, own_id).wire() for prompt, own_id in zip(prompts, ids, strict=True)]
+    answers = [_one(renderer, request, params, *prompt, own_id).wire() for prompt, own_id in zip(prompts, ids, strict=True)]
     return b"[" + b",".join(answers) + b"]"
 
 
@@ -36,13 +39,15 @@ def _prompts(request: CompletionRequest) -> Iterator[tuple[str | list[int], str]
         yield item, f"prompt.{index}"
 
 
-def _one(renderer: Renderer, request: CompletionRequest, given: str | list[int], where: str, request_id: str) -> GenerateRequest:
+def _one(
+    renderer: Renderer, request: CompletionRequest, params: SamplingParams, given: str | list[int], where: str, request_id: str
+) -> GenerateRequest:
     profile = renderer.profile
     asked = request.max_tokens if "max_tokens" in request.model_fields_set else None
     cut = truncation(profile, request, request.max_tokens)
     if isinstance(given, str):
         prompt = from_text(
-            profile,
+            renderer,
             given,
             where=where,
             add_special_tokens=request.add_special_tokens,
@@ -52,4 +57,5 @@ def _one(renderer: Renderer, request: CompletionRequest, given: str | list[int],
     else:
         prompt = from_ids(profile, given, where=where, cut=cut)
     max_tokens = room(profile, prompt, where=where, asked=asked, default=request.max_tokens)
-    return generate_request(renderer, request, prompt, request_id, lambda: sampling.for_completion(renderer, request, max_tokens))
+    parse_context = ParseContext.of_completion(request)
+    return generate_request(renderer, request, prompt, request_id, parse_context, sampling.within(params, max_tokens))

@@ -32,10 +32,23 @@ class Marked:
         return Marked([*self.ids, *other.ids], [*self.messages, *other.messages])
 
 
-def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool, with_offsets: bool = False) -> Encoded:
+class TooManyTokens(ValueError):
+    """A text gave more tokens than were wanted of it: `count`, at least."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(f"{count} tokens")
+        self.count = count
+
+
+def encode(
+    tokenizer: Tokenizer, text: str, *, add_special_tokens: bool, with_offsets: bool = False, limit: int | None = None
+) -> Encoded:
+    """Raises `TooManyTokens` past `limit`, before millions of ids become Python's."""
     # The library's `encode` holds the interpreter's lock all the way, which stops the event loop too (law L10); batches let go.
     batch = tokenizer.encode_batch if with_offsets else tokenizer.encode_batch_fast
     (found,) = batch([text], add_special_tokens=add_special_tokens)
+    if limit is not None and len(found) > limit:
+        raise TooManyTokens(len(found))
     return Encoded(found.ids, found.special_tokens_mask, found.offsets if with_offsets else None)
 
 

@@ -38,11 +38,13 @@ def elsewhere(source: str) -> NoReturn:
 
 
 class Guests:
-    def __init__(self, limits: TemplateLimits) -> None:
-        # No more of them than threads that render: the service is to have its share of the machine.
-        self._templates = GuestTemplates(limits, THREADS)
-        self._threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="tandem-guests")
-        self._most = THREADS * (1 + _LINE)
+    def __init__(self, limits: TemplateLimits, services: int = 1) -> None:
+        """`services`: as many processes as this one share the machine."""
+        # As many as there are processors, and two at least: one that is held up is not to hold up all.
+        self.size = max(2, THREADS // services)
+        self._templates = GuestTemplates(limits, self.size)
+        self._threads = ThreadPoolExecutor(max_workers=self.size, thread_name_prefix="tandem-guests")
+        self._most = self.size * (1 + _LINE)
         self._inside = 0
 
     def template(self, source: str) -> Template:

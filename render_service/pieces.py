@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from protocol.chat import AssistantMessage, Content, ContentPart, HistoryFunctionCall, HistoryToolCall
-from protocol.tools import NamedFunction, NamedToolChoice
+from protocol.tools import NamedFunction, NamedToolChoice, Tool
 
 JsonObject = dict[str, Any]
 
@@ -34,6 +34,11 @@ def function_tool(name: str, description: str | None, parameters: JsonObject | N
     """In the order of keys that models were trained on; what was not given is not there."""
     fields = {"name": name, "description": description, "parameters": parameters, "strict": strict}
     return {"type": "function", "function": {key: value for key, value in fields.items() if value is not None}}
+
+
+def functions(tools: Sequence[JsonObject] | None) -> list[Tool]:
+    """What `function_tool` made, as wire types."""
+    return [Tool.model_validate(tool) for tool in tools or ()]
 
 
 def named(name: str) -> NamedToolChoice:

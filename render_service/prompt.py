@@ -8,7 +8,8 @@ from model_profile import ModelProfile
 from protocol.errors import BadRequest
 from protocol.generate import TokenIdentity
 from protocol.requests import GenerationRequest
-from render_service.encoding import Encoded, Span, encode
+from render_service.encoding import Encoded, Span, TooManyTokens, encode
+from render_service.renderer import Renderer
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def truncation(profile: ModelProfile, request: GenerationRequest, max_tokens: in
 
 
 def from_text(
-    profile: ModelProfile,
+    renderer: Renderer,
     text: str,
     *,
     where: str,
@@ -69,8 +70,22 @@ def from_text(
     bounded: bool = True,
 ) -> Prompt:
     """Tokenizes. Raises `BadRequest` at `where` when no tokenizing could make the text fit (`bounded`), before trying."""
-    check_text(profile, text, where=where, bounded=bounded and cut is None)
-    return of(encode(profile.tokenizer, text, add_special_tokens=add_special_tokens, with_offsets=with_offsets), cut)
+    bounded = bounded and cut is None
+    check_text(renderer.profile, text, where=where, bounded=bounded)
+    limit = renderer.profile.max_model_len if bounded else None
+    try:
+        return of(encoded(renderer, text, add_special_tokens=add_special_tokens, with_offsets=with_offsets, limit=limit), cut)
+    except TooManyTokens as error:
+        raise too_long(renderer.profile, error.count, where) from error
+
+
+def encoded(
+    renderer: Renderer, text: str, *, add_special_tokens: bool, with_offsets: bool = False, limit: int | None = None
+) -> Encoded:
+    """Raises `TooManyTokens` past `limit`."""
+    if with_offsets:
+        return encode(renderer.profile.tokenizer, text, add_special_tokens=add_special_tokens, with_offsets=True, limit=limit)
+    return renderer.pieces.encode(text, add_special_tokens=add_special_tokens, limit=limit)
 
 
 def of(encoded: Encoded, cut: Truncation | None) -> Prompt:
@@ -127,6 +142,14 @@ def check_ids(profile: ModelProfile, ids: Sequence[int], where: str) -> None:
             raise BadRequest(f"{at}: {token} is no token id of this model, whose ids are below {profile.vocab_size}", param=at)
 
 
+def too_long(profile: ModelProfile, length: int, where: str) -> BadRequest:
+    return BadRequest(
+        f"{where}: the prompt has {length} tokens, and the model's context length is {profile.max_model_len} tokens, one of which "
+        "at least must be left for the output",
+        param=where,
+    )
+
+
 def room(
     profile: ModelProfile, prompt: Prompt, *, where: str, asked: int | None, asked_at: str = "max_tokens", default: int | None
 ) -> int:
@@ -138,11 +161,7 @@ def room(
     if not length:
         raise BadRequest(f"{where}: the prompt has no tokens", param=where)
     if length >= context:
-        raise BadRequest(
-            f"{where}: the prompt has {length} tokens, and the model's context length is {context} tokens, one of which at least "
-            "must be left for the output",
-            param=where,
-        )
+        raise too_long(profile, length, where)
     left = context - length
     if asked is not None and asked > left:
         raise BadRequest(

@@ -1,13 +1,15 @@
 """What every function of this service renders with: the model's text side and the server's rules."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from model_profile import ModelProfile, TemplateInput
+from model_profile.formats import Formats
 from model_profile.provenance import Traced
 from model_profile.template_habits import TemplateHabits
 from render_service.control_tokens import ControlTokens
+from render_service.piece_cache import PieceCache
 from service_kit.models import ServedModel
 
 if TYPE_CHECKING:
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
 
 class Template(Protocol):
     """A chat template, wherever it runs. Every method raises `TemplateFailed`, and `HostFailed` where a process failed it."""
+
+    @property
+    def text(self) -> str:
+        """The program."""
 
     def habits(self, *, with_tools: bool = False) -> TemplateHabits:
         """What it expects of its input."""
@@ -32,6 +38,7 @@ class Renderer:
     """`max_logprobs` is the most that a request may ask for. `guest_template` makes a template of one that a request brings.
     `guards_control_tokens`: clients cannot write them. `harmony` is there for a model that is prompted in harmony, not by a
     template.
+    `formats`: those in which the model is seen to reason and to call.
     """
 
     profile: ModelProfile
@@ -39,5 +46,7 @@ class Renderer:
     max_logprobs: int
     guest_template: Callable[[str], Template]
     control_tokens: ControlTokens
+    pieces: PieceCache
     guards_control_tokens: bool = True
     harmony: "Harmony | None" = None
+    formats: Formats = field(default_factory=Formats)

@@ -10,6 +10,7 @@ from typing import Any
 
 from protocol.chat import ChatMessage, Content, DeveloperMessage, SystemMessage, ToolMessage, UserMessage
 from protocol.errors import BadRequest
+from protocol.parse_context import ParseContext
 from protocol.responses import (
     LOGPROBS,
     AllowedTools,
@@ -46,20 +47,26 @@ def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
 def turn(request: ResponsesRequest) -> Turn:
     """Raises `BadRequest`."""
     written = list(_written(request))
+    tools, tool_choice = _tools(request), _tool_choice(request)
+    asked = generation(request, max_tokens=request.max_output_tokens, stop=request.stop, response_format=_response_format(request))
     return Turn(
         conversation=Conversation(
             messages=[message for message, _ in written],
-            tools=_tools(request) or None,
+            tools=tools or None,
             continue_final_message=_continues(request),
             variables={
                 **effort_variable(request.reasoning.effort if request.reasoning else None),
                 **own_variables(request.chat_template_kwargs),
             },
         ),
-        asked=generation(
-            request, max_tokens=request.max_output_tokens, stop=request.stop, response_format=_response_format(request)
+        asked=asked,
+        parse=ParseContext.of(
+            asked,
+            tools=pieces.functions(tools),
+            tool_choice=tool_choice,
+            parallel_tool_calls=request.parallel_tool_calls is not False,
         ),
-        tool_choice=_tool_choice(request),
+        tool_choice=tool_choice,
         top_logprobs=(request.top_logprobs or 0) if LOGPROBS in (request.include or ()) else None,
         names={
             "messages": "input",

@@ -1,9 +1,10 @@
 """From a request's fields to the worker's sampling parameters. What cannot be honoured is refused by name, never dropped.
 
-Stop strings are not among them: the worker knows no text, so derender watches for them.
+Stop strings are not among them: the worker knows no text, so derender watches for them. Those that are one token are handed to the
+worker as that token, where it is exact.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,29 +13,38 @@ from model_profile import ModelProfile
 from protocol.completion import CompletionRequest
 from protocol.errors import BadRequest, invalid
 from protocol.requests import GenerationRequest
-from protocol.sampling import SamplingParams
+from protocol.sampling import MAX_STOP_TOKEN_IDS, SamplingParams
+from render_service.encoding import encode
 from render_service.prompt import check_ids
 from render_service.renderer import Renderer
+from render_service.structure import constraint
+
+JsonObject = dict[str, Any]
 
 _UNSUPPORTED = (
-    "bad_words",
     "prompt_logprobs",
     "logprob_token_ids",
     "use_beam_search",
     "thinking_token_budget",
     "repetition_detection",
-    "structured_outputs",
     "vllm_xargs",
 )
 
 
-def for_turn(renderer: Renderer, request: GenerationRequest, max_tokens: int, top_logprobs: int | None) -> SamplingParams:
-    """`top_logprobs`: None is for no logprobs at all. Raises `BadRequest` that names the field."""
-    return _params(renderer, request, max_tokens, _logprobs(renderer, top_logprobs, "top_logprobs"))
+def for_turn(
+    renderer: Renderer, request: GenerationRequest, *, top_logprobs: int | None, structure: JsonObject | None, plain: bool
+) -> SamplingParams:
+    """All but how many tokens there is room for. `top_logprobs`: None is for no logprobs at all. `structure`: the constraint that
+    the request comes to. `plain`: the output is read as text and nothing else. Raises `BadRequest` that names the field."""
+    if renderer.harmony is not None and structure is not None:
+        formatted = request.response_format is not None and request.response_format.get("type") != "text"
+        where = "structured_outputs" if request.structured_outputs else "response_format" if formatted else "tool_choice"
+        raise BadRequest(f"{where}: the output of this model is always in harmony, and can have no other form", param=where)
+    return _params(renderer, request, _logprobs(renderer, top_logprobs, "top_logprobs"), structure, plain=plain)
 
 
-def for_completion(renderer: Renderer, request: CompletionRequest, max_tokens: int) -> SamplingParams:
-    """Raises `BadRequest` that names the field."""
+def for_completion(renderer: Renderer, request: CompletionRequest) -> SamplingParams:
+    """All but how many tokens there is room for. Raises `BadRequest` that names the field."""
     if request.suffix:
         raise unsupported("suffix")
     if request.best_of is not None and request.best_of != (request.n or 1):
@@ -43,10 +53,21 @@ def for_completion(renderer: Renderer, request: CompletionRequest, max_tokens: i
         )
     if request.echo and request.logprobs is not None:
         raise BadRequest("echo: logprobs of an echoed prompt are not supported; leave out one of the two", param="echo")
-    return _params(renderer, request, max_tokens, _logprobs(renderer, request.logprobs, "logprobs"))
+    logprobs = _logprobs(renderer, request.logprobs, "logprobs")
+    return _params(renderer, request, logprobs, constraint(request, (), None), plain=True)
 
 
-def _params(renderer: Renderer, request: GenerationRequest, max_tokens: int, logprobs: int | None) -> SamplingParams:
+def within(params: SamplingParams, max_tokens: int) -> SamplingParams:
+    """The same for an output of at most `max_tokens`. Raises `BadRequest`."""
+    if params.min_tokens > max_tokens:
+        message = f"min_tokens: {params.min_tokens} tokens at least are asked for, and there is room for {max_tokens}"
+        raise BadRequest(message, param="min_tokens")
+    return params.model_copy(update={"max_tokens": max_tokens})
+
+
+def _params(
+    renderer: Renderer, request: GenerationRequest, logprobs: int | None, structure: JsonObject | None, *, plain: bool
+) -> SamplingParams:
     profile = renderer.profile
     for name in _UNSUPPORTED:
         value = getattr(request, name)
@@ -55,8 +76,6 @@ def _params(renderer: Renderer, request: GenerationRequest, max_tokens: int, log
             raise unsupported(name)
     if request.length_penalty != 1.0:
         raise unsupported("length_penalty")
-    if request.response_format is not None and request.response_format.get("type") != "text":
-        raise BadRequest('response_format: only {"type": "text"} is supported', param="response_format")
     asked: dict[str, Any] = {
         "n": request.n,
         "temperature": request.temperature,
@@ -64,9 +83,9 @@ def _params(renderer: Renderer, request: GenerationRequest, max_tokens: int, log
         "top_k": request.top_k,
         "min_p": request.min_p,
         "seed": request.seed,
-        "max_tokens": max_tokens,
+        "max_tokens": request.max_tokens,
         "min_tokens": request.min_tokens,
-        "stop_token_ids": _stop_token_ids(renderer, request),
+        "stop_token_ids": _stop_token_ids(renderer, request, plain=plain),
         "ignore_eos": request.ignore_eos,
         "include_stop_str_in_output": request.include_stop_str_in_output,
         "skip_special_tokens": request.skip_special_tokens,
@@ -76,7 +95,9 @@ def _params(renderer: Renderer, request: GenerationRequest, max_tokens: int, log
         "repetition_penalty": request.repetition_penalty,
         "logit_bias": _logit_bias(profile, request.logit_bias),
         "allowed_token_ids": _allowed(profile, request.allowed_token_ids),
+        "bad_words_token_ids": _bad_words(profile, request.bad_words),
         "logprobs": logprobs,
+        "structured_outputs": structure,
     }
     given = {name: value for name, value in asked.items() if value is not None}
     try:
@@ -85,12 +106,36 @@ def _params(renderer: Renderer, request: GenerationRequest, max_tokens: int, log
         raise invalid(error) from error
 
 
-def _stop_token_ids(renderer: Renderer, request: GenerationRequest) -> list[int] | None:
+def _stop_token_ids(renderer: Renderer, request: GenerationRequest, *, plain: bool) -> list[int] | None:
     """The client's ids and every eos id: a worker that sees only ids knows no eos of its own. In harmony a call ends a turn too."""
     asked = request.stop_token_ids or []
     check_ids(renderer.profile, asked, "stop_token_ids")
-    ends = (*renderer.profile.eos_token_ids, *(renderer.harmony.stop_ids if renderer.harmony else ()))
-    return list(dict.fromkeys([*asked, *(() if request.ignore_eos else ends)])) or None
+    ends = () if request.ignore_eos else (*renderer.profile.eos_token_ids, *(renderer.harmony.stop_ids if renderer.harmony else ()))
+    # Before min_tokens a stop string is merely not looked for, but a stop token is not sampled.
+    spelled = _single_tokens(renderer, request.stop_strings) if plain and not request.min_tokens else ()
+    return list(dict.fromkeys([*asked, *ends, *spelled]))[:MAX_STOP_TOKEN_IDS] or None
+
+
+def _single_tokens(renderer: Renderer, stop: Sequence[str]) -> Iterator[int]:
+    """The tokens that are a stop string, each alone: at such a one the worker stops by itself. (Derender still looks for the
+    strings: other tokens spell them too.) Where a token is some bytes, whatever stands beside it, that is exact."""
+    tokenizer = renderer.profile.tokenizer
+    for text in stop if stop and renderer.profile.byte_level else ():
+        ids = encode(tokenizer, text, add_special_tokens=False).ids
+        if len(ids) == 1 and ids[0] not in renderer.control_tokens.ids and tokenizer.decode(ids) == text:
+            yield ids[0]
+
+
+def _bad_words(profile: ModelProfile, words: Sequence[str] | None) -> list[list[int]] | None:
+    """The ids that spell each word, at the beginning of a text and after a space, where that is another token."""
+    sequences: list[list[int]] = []
+    for index, word in enumerate(words or ()):
+        bare = word.lstrip()
+        if not bare:
+            raise BadRequest(f"bad_words.{index}: must not be empty", param=f"bad_words.{index}")
+        alone, spaced = (encode(profile.tokenizer, text, add_special_tokens=False).ids for text in (bare, f" {bare}"))
+        sequences += [alone] if spaced[0] == alone[0] or len(spaced) != len(alone) else [alone, spaced]
+    return sequences or None
 
 
 def _logit_bias(profile: ModelProfile, bias: Mapping[str, float] | None) -> dict[int, float] | None:

@@ -16,7 +16,7 @@ def tokenize(renderer: Renderer, body: bytes) -> bytes:
     renderer.model.check(request.model)
     if request.messages is None:
         special = request.add_special_tokens is not False
-        ids = from_text(renderer.profile, request.prompt or "", where="prompt", add_special_tokens=special, bounded=False).ids
+        ids = from_text(renderer, request.prompt or "", where="prompt", add_special_tokens=special, bounded=False).ids
     else:
         conversation = Conversation(
             messages=request.messages,

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from model_profile.formats import Formats
 from protocol.errors import BadRequest
 from protocol.generate import StreamOptions
+from protocol.parse_context import ParseContext
 from protocol.requests import CommonRequest, GenerationRequest
 from protocol.tools import ToolChoice
 from render_service import sampling
@@ -13,6 +15,7 @@ from render_service.answer import generate_request
 from render_service.conversation import Conversation
 from render_service.prompt import room, truncation
 from render_service.renderer import Renderer
+from render_service.structure import constraint
 from render_service.writing import Wanted, write
 
 
@@ -26,6 +29,7 @@ class Turn:
 
     conversation: Conversation
     asked: GenerationRequest
+    parse: ParseContext
     tool_choice: ToolChoice | None = None
     top_logprobs: int | None = None
     add_special_tokens: bool = False
@@ -51,23 +55,21 @@ def answer(renderer: Renderer, turn: Turn, prefix: str, request_id: str) -> byte
 
 
 def _answer(renderer: Renderer, turn: Turn, answer_id: str) -> bytes:
-    profile, asked = renderer.profile, turn.asked
-    if turn.tool_choice is not None and turn.tool_choice not in ("none", "auto"):
-        raise BadRequest("tool_choice: only none and auto are supported; a call cannot be forced", param="tool_choice")
+    profile, asked, conversation = renderer.profile, turn.asked, turn.conversation
+    one_call = not turn.parse.parallel_tool_calls
+    structure = constraint(asked, conversation.tools or (), turn.tool_choice, one_call=one_call)
+    plain = not conversation.tools and renderer.formats == Formats()
+    params = sampling.for_turn(renderer, asked, top_logprobs=turn.top_logprobs, structure=structure, plain=plain)
     wanted = Wanted(
         add_special_tokens=turn.add_special_tokens,
         cut=truncation(profile, asked, asked.max_tokens),
         offsets=bool(asked.return_token_offsets),
         sources=turn.token_sources,
     )
-    prompt = write(renderer, turn.conversation, wanted)
-    max_tokens = room(
-        profile, prompt, where="messages", asked=asked.max_tokens, default=profile.generation_defaults.get("max_tokens")
-    )
-    made = generate_request(
-        renderer, asked, prompt, answer_id, lambda: sampling.for_turn(renderer, asked, max_tokens, turn.top_logprobs)
-    )
-    return made.wire()
+    prompt = write(renderer, conversation, wanted)
+    default = profile.generation_defaults.get("max_tokens")
+    max_tokens = room(profile, prompt, where="messages", asked=asked.max_tokens, default=default)
+    return generate_request(renderer, asked, prompt, answer_id, turn.parse, sampling.within(params, max_tokens)).wire()
 
 
 def _in_own_words(error: BadRequest, names: Mapping[str, str]) -> BadRequest:

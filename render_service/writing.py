@@ -52,8 +52,11 @@ def write(renderer: Renderer, conversation: Conversation, wanted: Wanted) -> Pro
 def _from_text(renderer: Renderer, conversation: Conversation, wanted: Wanted) -> Prompt:
     writer = TemplateWriter(renderer, chosen_template(renderer, conversation.template))
     text = writer.text(conversation)
-    check_text(renderer.profile, text, where="messages", bounded=wanted.bounded and wanted.cut is None)
-    return of(writer.encoded(text, add_special_tokens=wanted.add_special_tokens, with_offsets=wanted.offsets), wanted.cut)
+    bounded = wanted.bounded and wanted.cut is None
+    check_text(renderer.profile, text, where="messages", bounded=bounded)
+    limit = renderer.profile.max_model_len if bounded else None
+    encoded = writer.encoded(text, add_special_tokens=wanted.add_special_tokens, with_offsets=wanted.offsets, limit=limit)
+    return of(encoded, wanted.cut)
 
 
 def _extended(renderer: Renderer, conversation: Conversation, wanted: Wanted) -> Prompt:

@@ -7,6 +7,7 @@ time that a body of many small parts takes. What is read has no cycles, so nothi
 import gc
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,8 +18,7 @@ SWITCH_SECONDS = 0.001
 """How long a thread may run on while another waits; Python's own is five times that. The event loop waits several times for one
 answer, and behind each thread of the pool."""
 
-_lock = threading.Lock()
-_pauses = 0
+_turn = threading.Lock()
 
 
 def settle() -> None:
@@ -31,19 +31,12 @@ def settle() -> None:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Pauses the collector. Several threads may do so at once."""
-    _count(1)
-    try:
-        yield
-    finally:
-        _count(-1)
-
-
-def _count(by: int) -> None:
-    global _pauses
-    with _lock:
-        _pauses += by
-        if _pauses:
-            gc.disable()
-        else:
+    """Pauses the collector. One thread after the other: two that read big bodies in turns would keep the event loop waiting twice
+    as long. The event loop comes first."""
+    with _turn:
+        time.sleep(SWITCH_SECONDS)
+        gc.disable()
+        try:
+            yield
+        finally:
             gc.enable()

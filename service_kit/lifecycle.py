@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from service_kit.collector import settle
+from service_kit.scale import tell_ready
 from service_kit.settings import ServiceSettings
 
 log = logging.getLogger("tandem.service")
@@ -67,6 +68,7 @@ class Server(uvicorn.Server):
             if self.started:
                 host, port, *_ = sock.getsockname()
                 log.info("serving on %s:%d", host, port)
+        tell_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         lifecycle: Lifecycle = self._app.state.lifecycle

@@ -1,5 +1,6 @@
 """Settings that every service has. Each field is a flag of the command line and an environment variable `TANDEM_<NAME>`."""
 
+import os
 from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
@@ -25,7 +26,11 @@ class ServiceSettings(BaseSettings):
 class ScalableSettings(ServiceSettings):
     """A stateless service may run as several processes on one port."""
 
-    workers: Annotated[int, Field(ge=1, le=256)] = Field(1, description="Processes that share the port.")
+    workers: Annotated[int, Field(ge=0, le=256)] = Field(0, description="Processes that share the port; 0 is one for each core.")
+
+    @property
+    def processes(self) -> int:
+        return self.workers or len(os.sched_getaffinity(0))
 
 
 class ModelSettings(ScalableSettings):

@@ -18,13 +18,13 @@ S = TypeVar("S", bound=ServiceSettings)
 def serve(create_app: Callable[[S], FastAPI], settings: S, *, refusals: tuple[type[Exception], ...] = ()) -> None:
     """Serves until told to stop. The port is taken before the app is built: a port in use is known at once, not after a model load.
 
-    With `--workers N` this process becomes the parent of N that run the same command on its socket. `refusals` are the errors that
-    tell why the app cannot be built; they end the process with their message and exit code 2.
+    For several processes this one becomes the parent of those, which run the same command on its socket. `refusals` are the errors
+    that tell why the app cannot be built; they end the process with their message and exit code 2.
     """
     inherited = inherited_socket()
     sock = inherited or listen(settings)
-    if inherited is None and isinstance(settings, ScalableSettings) and settings.workers > 1:
-        sys.exit(supervise(sock, settings.workers))
+    if inherited is None and isinstance(settings, ScalableSettings) and settings.processes > 1:
+        sys.exit(supervise(sock, settings.processes))
     logs.configure(settings.log_format, settings.log_level)
     try:
         app = create_app(settings)

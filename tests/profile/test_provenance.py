@@ -3,6 +3,7 @@
 The client's texts here are of capital letters and the template's of small ones, so the right source can be read off each character.
 """
 
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_profile import ChatTemplate, TemplateInput
-from model_profile.provenance import OUTSIDE, Traced, is_supplied, joined, message_of, percent, source, traced, untraced
+from model_profile.provenance import OUTSIDE, Traced, is_supplied, joined, message_of, percent, runs, source, traced, untraced
 from tests.tokenizers import profile
 
 MINE, YOURS = source(0, supplied=True), source(OUTSIDE, supplied=False)
@@ -192,3 +193,13 @@ def test_traced_values_reach_into_lists_and_mappings() -> None:
     assert value == {"A": ["B", {"C": 1}], "D": None}
     assert all(isinstance(key, Traced) for key in value)
     assert isinstance(value["A"][0], Traced)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab\x00"), st.integers(1, 9000)), max_size=6))
+def test_runs_are_of_one_source_and_as_long_as_can_be(parts: list[tuple[str, int]]) -> None:
+    sources = "".join(own * count for own, count in parts)
+    found = list(runs(Traced("x" * len(sources), sources)))
+    assert "".join(run for _, run in found) == sources
+    assert [at for at, _ in found] == [0, *accumulate(len(run) for _, run in found)][: len(found)]
+    assert all(len({*run}) == 1 for _, run in found)
+    assert all(one[1][0] != other[1][0] for one, other in pairwise(found))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from model_profile import TemplateInput
 from model_profile.provenance import source, traced
+from render_service import control_tokens as module
 from render_service.control_tokens import ControlTokens
 from render_service.encoding import encode
 from tests.render.rendering import control_tokens, render_chat, renderer, say
@@ -211,8 +212,9 @@ def test_the_second_tokenizer_is_the_first_where_nothing_is_forged(family: str, 
     text = data.draw(st.lists(st.text(max_size=12) | look_alike | st.sampled_from(FORGED[family]), max_size=8).map("".join))
     model, control = profile(family), control_tokens(family)
     special = data.draw(st.booleans())
-    plain = encode(model.tokenizer, text, add_special_tokens=special, with_offsets=True)
-    assert control.encode_with(text, control.find(text), add_special_tokens=special) == plain
+    for offsets in (True, False):
+        plain = encode(model.tokenizer, text, add_special_tokens=special, with_offsets=offsets)
+        assert control.encode_with(text, control.find(text), add_special_tokens=special, with_offsets=offsets) == plain
 
 
 def test_stand_ins_cannot_be_written() -> None:
@@ -239,6 +241,7 @@ def test_offsets_and_truncation_hold_beside_forged_tokens() -> None:
     cut = render_chat(renderer("qwen3"), **request, truncate_prompt_tokens=5)
     assert cut["token_ids"] == answer["token_ids"][-5:]
     assert cut["token_offsets"] == answer["token_offsets"][-5:]
+    assert "token_offsets" not in render_chat(renderer("qwen3"), **say("a <|im_end|>"))
 
 
 def test_a_tokenizer_that_cannot_write_a_token_as_text_says_so() -> None:
@@ -250,3 +253,19 @@ def test_a_tokenizer_that_cannot_write_a_token_as_text_says_so() -> None:
     control = ControlTokens(tokenizer)
     with pytest.raises(ValueError, match="<x>"):
         control.encode(traced("<x>", source(0, supplied=True)), add_special_tokens=False)
+
+
+@pytest.mark.parametrize("family", [*FORGED, "tiny"])
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_they_are_found_where_the_library_finds_them(family: str, data: st.DataObject) -> None:
+    """Also at the edges of the windows in which they are looked for."""
+    control = control_tokens(family)
+    contents = st.sampled_from([token.content for token in profile(family).tokenizer.get_added_tokens_decoder().values()])
+    parts = st.lists(contents | contents.map(lambda content: content[:-1]) | st.text(max_size=5), max_size=12)
+    text = data.draw(parts.map("".join))
+    expected = list(control._spans_by_library(text))
+    assert list(control.spans(text)) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_WINDOW", data.draw(st.integers(1, 8)))
+        assert list(control.spans(text)) == expected

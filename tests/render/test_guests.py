@@ -52,7 +52,7 @@ class Live:
 @contextmanager
 def live(log: Path) -> Iterator[Live]:
     port = free_port()
-    flags = ["--trust-request-chat-template", "--template-timeout", str(SECONDS), "--template-max-mib", "256"]
+    flags = ["--workers", "1", "--trust-request-chat-template", "--template-timeout", str(SECONDS), "--template-max-mib", "256"]
     command = [sys.executable, "-m", "tandem", "render", "--model", str(folder("tiny")), "--port", str(port), *flags]
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stderr=sink)
@@ -183,10 +183,11 @@ def test_a_process_that_dies_is_a_503(server: Live) -> None:
 def test_a_line_that_is_full_is_a_503(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guests_module, "_LINE", 0)
     settings = RenderSettings(model=str(folder("tiny")), trust_request_chat_template=True, template_timeout=1.5)
-    with serving(create_app(settings)) as url:
+    app = create_app(settings)
+    with serving(app) as url:
         bombs = [
             in_background(lambda: httpx.post(url + CHAT, json=say("hi", chat_template=HELD), timeout=30))
-            for _ in range(guests_module.THREADS)
+            for _ in range(app.state.guests.size)
         ]
         time.sleep(0.7)
         answer = httpx.post(url + CHAT, json=say("hi", chat_template=PLAIN))

@@ -211,7 +211,6 @@ FORMAT = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
         ({"prompt": {"id": "pmpt_1"}}, "prompt"),
         ({"background": True}, "background"),
         ({"store": True}, "store"),
-        ({"bad_words": ["x"]}, "bad_words"),
         ({"min_tokens": 6, "max_output_tokens": 5}, "min_tokens"),
     ],
 )

@@ -8,6 +8,8 @@ from protocol.errors import BadRequest
 from tests.render.rendering import render_chat, render_completion, renderer, say
 from tests.tokenizers import profile
 
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+
 
 def params(**request: Any) -> dict[str, Any]:
     result: dict[str, Any] = render_chat(renderer("smollm2"), **say("x", **request))["sampling_params"]
@@ -50,8 +52,28 @@ def test_stop_ids_are_the_requests_and_the_models() -> None:
     assert "stop_token_ids" not in ignoring
 
 
-def test_stop_strings_are_derenders() -> None:
-    assert params(stop=["a", "b"]) == params()
+def test_stop_strings_are_derenders_and_those_of_one_token_the_workers_too() -> None:
+    """Exact where a token is the same bytes anywhere, and all text is what the client reads."""
+    tokenizer = profile("smollm2").tokenizer
+    (stop,) = tokenizer.encode("END", add_special_tokens=False).ids
+    assert params(stop=["END", "of several tokens"])["stop_token_ids"] == [2, stop]
+    assert params(stop=["END"], ignore_eos=True)["stop_token_ids"] == [stop]
+    assert params(stop=["<|im_end|>", "of several"]) == params()
+    assert params(stop=["END"], min_tokens=3)["stop_token_ids"] == [2]
+    assert params(stop=["END"], tools=[TOOL])["stop_token_ids"] == [2]
+    completed = render_completion(renderer("qwen3"), prompt="x", stop="END")[0]["sampling_params"]
+    assert len(completed["stop_token_ids"]) == 2
+    for family in ("qwen3", "gemma3"):
+        assert len(render_chat(renderer(family), **say("x", stop="END"))["sampling_params"]["stop_token_ids"]) == 1
+
+
+def test_bad_words_are_ids_alone_and_after_a_space() -> None:
+    tokenizer = profile("smollm2").tokenizer
+    ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in ("bad", " bad")]
+    assert params(bad_words=["bad"])["bad_words_token_ids"] == ids
+    with pytest.raises(BadRequest) as caught:
+        params(bad_words=["x", " "])
+    assert caught.value.param == "bad_words.1"
 
 
 def test_max_tokens_is_the_requests_else_what_is_left() -> None:
@@ -90,16 +112,13 @@ def test_completion_logprobs() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("bad_words", ["x"]),
         ("prompt_logprobs", 0),
         ("logprob_token_ids", [1]),
         ("use_beam_search", True),
         ("length_penalty", 2.0),
         ("thinking_token_budget", 0),
         ("repetition_detection", {"a": 1}),
-        ("structured_outputs", {"json": {}}),
         ("vllm_xargs", {"a": 1}),
-        ("response_format", {"type": "json_object"}),
         ("return_prompt_text", True),
         ("logit_bias", {"49152": 1}),
         ("logit_bias", {"x": 1}),

@@ -1,5 +1,6 @@
 """`--workers N`: several processes on one port, seen from outside as one service."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import httpx
 import psutil
 import pytest
 
+from service_kit.settings import ScalableSettings
 from tests.deploy.files import clean_environment
 from tests.tandem.servers import free_port
 
@@ -110,3 +112,15 @@ def test_none_is_left_when_the_parent_is_killed(scaled: Scaled) -> None:
     scaled.process.kill()
     _, alive = psutil.wait_procs(children, timeout=30)
     assert all(child.status() == psutil.STATUS_ZOMBIE for child in alive)
+
+
+def test_what_is_wrong_is_told_once() -> None:
+    command = [sys.executable, "-m", "tandem", "render", "--port", "0", "--workers", "3", "--model", "/nowhere"]
+    done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("/nowhere") == 1
+
+
+def test_there_is_a_process_for_each_core_unless_told() -> None:
+    assert ScalableSettings().processes == len(os.sched_getaffinity(0))
+    assert ScalableSettings(workers=3).processes == 3
