@@ -1,10 +1,12 @@
 """Chat templates: Jinja programs that come with a model and turn messages into one text, rendered exactly as transformers does.
 
-A template is code by strangers, and sees data by strangers: it runs in a sandbox, and whatever it raises is a typed error.
+A template is code by strangers, and sees data by strangers: it runs in a sandbox within limits, and whatever it raises is a typed
+error. What the limits hold for `template_environment` tells; a template that nobody vouches for runs in a process of its own
+(`guest_template`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
@@ -12,25 +14,30 @@ import jinja2
 
 from model_profile.errors import BrokenModel
 from model_profile.provenance import OUTSIDE, Traced, source, traced, write_for
-from model_profile.template_environment import TemplateEnvironment, TemplateFailed, TemplateRefused
+from model_profile.template import InvalidTemplate, Message, TemplateFailed, TemplateInput, TemplateRefused, TemplateStarved
+from model_profile.template_budget import STANDARD, TemplateLimits, within
+from model_profile.template_environment import TemplateEnvironment
+from model_profile.template_habits import TemplateHabits, learn
 from model_profile.tracing_environment import TracingEnvironment, traced_messages
-
-Message = Mapping[str, Any]
 
 # What running a template may raise: its code is arbitrary, but none of these is a fault of the service.
 _FAILURES = (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError, MemoryError)
 
+
 _REASONING = ("reasoning_content", "thinking", "reasoning")
+_REASONING_NAMES = frozenset(_REASONING)
 # Put behind the text to continue, and looked for in the rendering. The blank at its end shows whether the template trims.
 _MARK = "\U000f0002CONTINUE\U000f0002 "
 
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """`source` renders chats, `tool_source` those with tools, where the model has a template of its own for them."""
+    """`source` renders chats, `tool_source` those with tools, where the model has a template of its own for them.
+    `limits` are those of one run."""
 
     source: str
     tool_source: str | None = None
+    limits: TemplateLimits = STANDARD
 
     @property
     def text(self) -> str:
@@ -38,7 +45,7 @@ class ChatTemplate:
         return self.source + (self.tool_source or "")
 
     @classmethod
-    def of(cls, value: Any, where: str) -> "ChatTemplate":
+    def of(cls, value: Any, where: str, limits: TemplateLimits = STANDARD) -> "ChatTemplate":
         """From a `chat_template` entry: a text, or a list of `{name, template}`. Raises `BrokenModel`, which names `where`."""
         if isinstance(value, list):
             try:
@@ -53,13 +60,14 @@ class ChatTemplate:
             raise BrokenModel(f"{where}: a chat template must be text, or a list of named ones with a default")
         for program in filter(None, (default, tool)):
             try:
-                _compiled(program)
-            except jinja2.TemplateError as error:
-                raise BrokenModel(f"{where}: the chat template is not valid Jinja: {error}") from error
-        return cls(default, tool)
+                compiled(program)
+            except InvalidTemplate as error:
+                raise BrokenModel(f"{where}: {error}") from error
+        return cls(default, tool, limits)
 
-    def chosen(self, *, with_tools: bool) -> str:
-        return self.tool_source if with_tools and self.tool_source else self.source
+    def habits(self, *, with_tools: bool = False) -> TemplateHabits:
+        """What the template expects of its input: tried out on a few small chats, and remembered. Raises `TemplateExceeded`."""
+        return _habits(self._chosen(with_tools), self.limits)
 
     def render(self, messages: Sequence[Message], **given: Any) -> str:
         """The prompt's text; arguments as `TemplateInput` has them. Raises `TemplateRefused` and `TemplateFailed`."""
@@ -67,7 +75,7 @@ class ChatTemplate:
 
     def write(self, given: "TemplateInput") -> str:
         """The prompt's text. Raises `TemplateRefused` and `TemplateFailed`."""
-        return self._run(_compiled, given, lambda chat: chat, lambda value: value)
+        return self._run(compiled, given, lambda chat: chat, lambda value: value)
 
     def trace(self, given: "TemplateInput") -> Traced:
         """The same text, each character with its source. Takes several times as long. Raises as `write` does."""
@@ -76,7 +84,7 @@ class ChatTemplate:
 
     def _run(
         self,
-        compiled: Callable[[str], jinja2.Template],
+        program: Callable[[str], jinja2.Template],
         given: "TemplateInput",
         chat_as_seen: Callable[[list[dict[str, Any]]], Sequence[Message]],
         as_seen: Callable[[Any], Any],
@@ -93,29 +101,24 @@ class ChatTemplate:
         }
         write_for(OUTSIDE)
         try:
-            text = compiled(self.chosen(with_tools=given.tools is not None)).render(variables)
-        except TemplateRefused:
+            with within(self.limits):
+                text = program(self._chosen(given.tools is not None)).render(variables)
+        except TemplateFailed:
             raise
+        except MemoryError as error:
+            raise TemplateStarved("the chat template needed more memory than there is") from error
         except _FAILURES as error:
             raise TemplateFailed(f"the chat template failed: {error}") from error
         return _cut_at_mark(text, final) if given.continue_final_message else text
 
-
-@dataclass(frozen=True)
-class TemplateInput:
-    """What templates see. `special_tokens` are the model's, by name (`bos_token`, …); `variables` are the client's own, and win."""
-
-    messages: Sequence[Message]
-    tools: Sequence[Mapping[str, Any]] | None = None
-    documents: Sequence[Mapping[str, Any]] | None = None
-    add_generation_prompt: bool = False
-    continue_final_message: bool = False
-    special_tokens: Mapping[str, str] = field(default_factory=dict)
-    variables: Mapping[str, Any] = field(default_factory=dict)
+    def _chosen(self, with_tools: bool) -> str:
+        return self.tool_source if with_tools and self.tool_source else self.source
 
 
 def _with_reasoning(message: Message) -> dict[str, Any]:
     # Templates disagree on the name of a message's reasoning; each finds it under the one that it reads.
+    if _REASONING_NAMES.isdisjoint(message):
+        return dict(message)
     reasoning = next((message[name] for name in _REASONING if message.get(name) is not None), None)
     if reasoning is None:
         return dict(message)
@@ -150,6 +153,12 @@ def _cut_at_mark(text: str, final: str) -> str:
     return text[:at].rstrip() if trimmed else text[:at]
 
 
+@lru_cache(maxsize=64)
+def _habits(source: str, limits: TemplateLimits) -> TemplateHabits:
+    with within(limits):
+        return learn(source, ChatTemplate(source, limits=limits).write)
+
+
 @lru_cache(maxsize=1)
 def _environment() -> TemplateEnvironment:
     return TemplateEnvironment()
@@ -161,10 +170,19 @@ def _tracing() -> TracingEnvironment:
 
 
 @lru_cache(maxsize=64)
-def _compiled(source: str) -> jinja2.Template:
-    return _environment().from_string(source)
+def compiled(source: str) -> jinja2.Template:
+    """Raises `InvalidTemplate`."""
+    return _compiled_by(_environment(), source)
 
 
 @lru_cache(maxsize=64)
 def _compiled_to_trace(source: str) -> jinja2.Template:
-    return _tracing().from_string(source)
+    return _compiled_by(_tracing(), source)
+
+
+def _compiled_by(environment: TemplateEnvironment, source: str) -> jinja2.Template:
+    try:
+        return environment.from_string(source)
+    # Python compiles what Jinja makes of it, and has limits of its own: for loops within loops, and brackets within brackets.
+    except (*_FAILURES, SyntaxError) as error:
+        raise InvalidTemplate(f"the chat template is not valid Jinja: {error}") from error

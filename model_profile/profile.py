@@ -13,7 +13,8 @@ from tokenizers import Tokenizer, decoders
 from model_profile import sources
 from model_profile.chat_template import ChatTemplate
 from model_profile.errors import BrokenModel
-from model_profile.template_habits import habits
+from model_profile.template import TemplateExceeded
+from model_profile.template_budget import STANDARD, TemplateLimits
 from protocol.errors import invalid
 from protocol.sampling import SamplingParams
 
@@ -60,7 +61,13 @@ class ModelProfile:
         return None if token is None else self.tokenizer.token_to_id(token)
 
 
-def load(model: str, *, chat_template: str | None = None, max_model_len: int | None = None) -> ModelProfile:
+def load(
+    model: str,
+    *,
+    chat_template: str | None = None,
+    max_model_len: int | None = None,
+    template_limits: TemplateLimits = STANDARD,
+) -> ModelProfile:
     """The profile of what `--model` names. `chat_template` is a Jinja file that replaces the model's own.
 
     Raises `ProfileError`: `ModelNotFound`, or `BrokenModel` that says which file is wrong and how.
@@ -70,7 +77,10 @@ def load(model: str, *, chat_template: str | None = None, max_model_len: int | N
     tokenizer_config = _json(folder / "tokenizer_config.json") or {}
     config = _text_config(_json(folder / "config.json") or {})
     generation = _json(folder / "generation_config.json") or {}
-    template = _template_file(chat_template) if chat_template else _own_template(folder, tokenizer_config)
+    if chat_template:
+        template: ChatTemplate | None = _template(_text(Path(chat_template).expanduser()), chat_template, template_limits)
+    else:
+        template = _own_template(folder, tokenizer_config, template_limits)
     special = _special_tokens(_json(folder / "special_tokens_map.json") or {}, tokenizer_config)
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     if not vocabulary:
@@ -133,29 +143,29 @@ def _text_config(config: JsonObject) -> JsonObject:
     return {**config, **nested} if isinstance(nested, dict) else config
 
 
-def _own_template(folder: Path, tokenizer_config: JsonObject) -> ChatTemplate | None:
+def _own_template(folder: Path, tokenizer_config: JsonObject, limits: TemplateLimits) -> ChatTemplate | None:
     """A file beside the tokenizer beats the entry in tokenizer_config.json, as in transformers."""
     beside, tool = folder / "chat_template.jinja", folder / "additional_chat_templates" / "tool_use.jinja"
     if beside.exists():
         named = [{"name": "default", "template": _text(beside)}]
         if tool.exists():
             named.append({"name": "tool_use", "template": _text(tool)})
-        return _checked(ChatTemplate.of(named, str(beside)))
+        return _template(named, str(beside), limits)
     legacy = folder / "chat_template.json"
     for path, content in ((folder / "tokenizer_config.json", tokenizer_config), (legacy, _json(legacy) or {})):
         if content.get("chat_template"):
-            return _checked(ChatTemplate.of(content["chat_template"], str(path)))
+            return _template(content["chat_template"], str(path), limits)
     return None
 
 
-def _template_file(path: str) -> ChatTemplate:
-    return _checked(ChatTemplate.of(_text(Path(path).expanduser()), path))
-
-
-def _checked(template: ChatTemplate) -> ChatTemplate:
-    # Learned now, so that no request pays for it.
-    for source in filter(None, (template.source, template.tool_source)):
-        habits(source)
+def _template(value: Any, where: str, limits: TemplateLimits) -> ChatTemplate:
+    template = ChatTemplate.of(value, where, limits)
+    try:
+        # Learned now, so that no request pays for it.
+        for with_tools in (False, True):
+            template.habits(with_tools=with_tools)
+    except TemplateExceeded as error:
+        raise BrokenModel(f"{where}: tried on a chat of a few words, {error}") from error
     return template
 
 

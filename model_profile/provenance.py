@@ -254,8 +254,7 @@ def percent(layout: str, values: Any) -> Traced:
     """`layout % values`, the layout's own text told from what is put in."""
     parts: list[str] = []
     arguments = iter(values if isinstance(values, tuple) else (values,))
-    at = 0
-    plain = untraced(layout)
+    plain, at = untraced(layout), 0
     complete = str.__mod__(plain, values)
     for match in _PERCENT.finditer(plain):
         parts.append(layout[at : match.start()])
@@ -273,10 +272,9 @@ def percent(layout: str, values: Any) -> Traced:
 
 
 def formatted(formatter: Formatter, layout: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced:
-    """`layout.format(*args, **kwargs)` by `formatter`, the layout's own text told from what is put in."""
+    """`layout.format(*args, **kwargs)` by `formatter`, the layout's own text told from what is put in but for nested fields."""
     parts: list[str] = []
-    own = whole(" ", layout).sources
-    number = 0
+    own, number = whole(" ", layout).sources, 0
     for literal, name, spec, conversion in formatter.parse(layout):
         parts.append(Traced(literal, own * len(literal)))
         if name is None:
@@ -287,7 +285,8 @@ def formatted(formatter: Formatter, layout: str, args: tuple[Any, ...], kwargs: 
         layout_of_field = formatter.vformat(spec or "", args, kwargs)
         piece = formatter.format_field(formatter.convert_field(value, conversion), layout_of_field)
         parts.append(piece if isinstance(piece, Traced) else whole(piece, value))
-    return joined("", parts)
+    made, complete = joined("", parts), formatter.vformat(layout, args, kwargs)
+    return made if made == complete else whole(complete, layout, args, kwargs)
 
 
 def traced(value: Any, source: str) -> Any:

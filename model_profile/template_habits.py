@@ -7,13 +7,13 @@
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
-from model_profile.chat_template import ChatTemplate
-from model_profile.template_environment import TemplateFailed
+from model_profile.template import InvalidTemplate, TemplateExceeded, TemplateFailed, TemplateInput
+
+Write = Callable[[TemplateInput], str]
 
 _FIRST, _SECOND = "Zq0first", "Zq0second"
 _NAME, _KEY = "zq0_name", "zq0_key"
@@ -34,12 +34,10 @@ class TemplateHabits:
     developer_role: bool
 
 
-@lru_cache(maxsize=64)
-def habits(source: str) -> TemplateHabits:
-    """Tries the template `source` on a few small chats. Milliseconds; remembered."""
-    template = ChatTemplate(source)
-    objects = {content: _call(template, content, _ARGUMENTS) for content in (None, "")}
-    texts = {content: _call(template, content, _ARGUMENT_TEXT) for content in (None, "")}
+def learn(source: str, write: Write) -> TemplateHabits:
+    """Tries the template `source`, which `write` runs, on a few small chats. Raises `TemplateExceeded` and `InvalidTemplate`."""
+    objects = {content: _call(write, content, _ARGUMENTS) for content in (None, "")}
+    texts = {content: _call(write, content, _ARGUMENT_TEXT) for content in (None, "")}
     null = _shows_call(objects[None] or "") or _shows_call(texts[None] or "")
     if null:
         # A template that prints null content would write the word "None".
@@ -48,8 +46,8 @@ def habits(source: str) -> TemplateHabits:
     content = None if null else ""
     shows_objects, shows_text = _shows_call(objects[content] or ""), _ARGUMENT_TEXT in (texts[content] or "")
     return TemplateHabits(
-        content_text=_FIRST in (_render(template, [{"role": "user", "content": _FIRST}]) or ""),
-        content_parts=_walks_parts(template),
+        content_text=_FIRST in (_render(write, [{"role": "user", "content": _FIRST}]) or ""),
+        content_parts=_walks_parts(write),
         null_content=null,
         argument_objects=shows_objects or not shows_text,
         argument_text=shows_text,
@@ -57,24 +55,26 @@ def habits(source: str) -> TemplateHabits:
     )
 
 
-def _render(template: ChatTemplate, messages: list[dict[str, Any]]) -> str | None:
+def _render(write: Write, messages: list[dict[str, Any]]) -> str | None:
     tokens = {"bos_token": "", "eos_token": "", "pad_token": "", "unk_token": ""}
     try:
-        return template.render(messages, special_tokens=tokens)
+        return write(TemplateInput(messages, special_tokens=tokens))
+    except (InvalidTemplate, TemplateExceeded):
+        raise
     except TemplateFailed:
         return None
 
 
-def _walks_parts(template: ChatTemplate) -> bool:
+def _walks_parts(write: Write) -> bool:
     parts = [{"type": "text", "text": _FIRST}, {"type": "text", "text": _SECOND}]
-    text = _render(template, [{"role": "user", "content": parts}]) or ""
+    text = _render(write, [{"role": "user", "content": parts}]) or ""
     printed_as_value = re.search(r"""['"]type['"]\s*:""", text)
     return _FIRST in text and _SECOND in text and not printed_as_value
 
 
-def _call(template: ChatTemplate, content: str | None, arguments: Mapping[str, str] | str) -> str | None:
+def _call(write: Write, content: str | None, arguments: Mapping[str, str] | str) -> str | None:
     call = {"id": "zq0call00", "type": "function", "function": {"name": _NAME, "arguments": arguments}}
-    return _render(template, [{"role": "user", "content": _FIRST}, {"role": "assistant", "content": content, "tool_calls": [call]}])
+    return _render(write, [{"role": "user", "content": _FIRST}, {"role": "assistant", "content": content, "tool_calls": [call]}])
 
 
 def _shows_call(text: str) -> bool:

@@ -9,11 +9,11 @@ from functools import wraps
 from typing import Any, SupportsIndex, overload
 
 from jinja2 import nodes
-from jinja2.compiler import CodeGenerator, Frame
+from jinja2.compiler import Frame
 from jinja2.filters import do_map
 from jinja2.runtime import Context, Macro
-from jinja2.sandbox import SandboxedFormatter
 
+from model_profile import template_growth as growth
 from model_profile.provenance import (
     Traced,
     formatted,
@@ -25,7 +25,8 @@ from model_profile.provenance import (
     whole,
     write_for,
 )
-from model_profile.template_environment import TemplateEnvironment, to_json
+from model_profile.template_budget import checked
+from model_profile.template_environment import GuardedCode, TemplateEnvironment
 
 
 class TracedMessage(dict[str, Any]):
@@ -61,7 +62,7 @@ def traced_messages(messages: Sequence[Mapping[str, Any]]) -> TracedMessages:
     return TracedMessages(TracedMessage(message, index) for index, message in enumerate(messages))
 
 
-class _CodeGenerator(CodeGenerator):
+class _CodeGenerator(GuardedCode):
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
         # Jinja's own joins by `str.join`, which forgets.
         self.write("environment.concat((")
@@ -73,20 +74,20 @@ class _CodeGenerator(CodeGenerator):
 
 class TracingEnvironment(TemplateEnvironment):
     code_generator_class = _CodeGenerator
-    intercepted_binops = frozenset({"%"})
 
     def __init__(self) -> None:
         super().__init__()
         self.filters = {name: _keeping(function) for name, function in self.filters.items()}
-        self.filters |= {"tojson": _to_json, "join": _join}
+        self.filters |= growth.bounded({"tojson": _to_json, "join": _join})
 
     @staticmethod
     def concat(parts: Iterable[Any]) -> Traced:
-        return joined("", map(str, parts))
+        return joined("", growth.counted(map(str, parts)))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        if isinstance(left, str) and any(traced_in([left, right])):
-            return percent(left, right)
+        if operator == "%" and isinstance(left, str) and any(traced_in([left, right])):
+            growth.check_percent(left, right)
+            return checked(percent(left, right))
         return super().call_binop(context, operator, left, right)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -104,7 +105,7 @@ class TracingEnvironment(TemplateEnvironment):
 
         def with_sources(*args: Any, **kwargs: Any) -> str:
             given = (args[0], ()) if value.__name__ == "format_map" else (kwargs, args)
-            return formatted(SandboxedFormatter(self), value.__self__, given[1], given[0])
+            return formatted(growth.formatter(self, value.__self__), value.__self__, given[1], given[0])
 
         return with_sources
 
@@ -123,7 +124,7 @@ def _keeping(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _to_json(value: Any, *args: Any, **kwargs: Any) -> str:
-    return whole(to_json(value, *args, **kwargs), value)
+    return whole(growth.to_json(value, *args, **kwargs), value)
 
 
 @wraps(do_map)

@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from model_profile import ChatTemplate, TemplateFailed, TemplateInput
+from model_profile import TemplateInput
 from model_profile.provenance import OUTSIDE, Traced, message_of, runs, source, untraced
-from model_profile.template_habits import habits
 from protocol.chat import AssistantMessage, UserMessage
 from protocol.errors import BadRequest
 from render_service.control_tokens import Unwritable
 from render_service.conversation import Conversation
 from render_service.encoding import Encoded, Marked, TooManyTokens, common
+from render_service.guests import blaming
 from render_service.prompt import encoded, too_long
-from render_service.renderer import Renderer
+from render_service.renderer import Renderer, Template
 from render_service.template_input import for_template
 
 _ASKED, _ANSWERED = "Zq0asked", "Zq0answered"
@@ -23,7 +23,7 @@ _ASKED, _ANSWERED = "Zq0asked", "Zq0answered"
 @dataclass(frozen=True)
 class TemplateWriter:
     renderer: Renderer
-    template: ChatTemplate
+    template: Template
 
     def text(self, conversation: Conversation) -> str:
         """What the template writes; traced where the client's text could have a part in a control token. Raises `BadRequest`."""
@@ -74,15 +74,14 @@ class TemplateWriter:
         return self._marked(self._encoded_behind(rest), rest, len(rest) - (len(text) - length))
 
     def _run(self, given: TemplateInput, *, traced: bool) -> str:
-        try:
+        with blaming():
             return self.template.trace(given) if traced else self.template.write(given)
-        except TemplateFailed as error:
-            raise BadRequest(f"messages: {error}", param="messages") from error
 
     def _input(self, conversation: Conversation) -> TemplateInput:
-        source_of_template = self.template.chosen(with_tools=conversation.tools is not None)
+        with blaming():
+            habits = self.template.habits(with_tools=conversation.tools is not None)
         return TemplateInput(
-            for_template(conversation.messages, habits(source_of_template)),
+            for_template(conversation.messages, habits),
             tools=conversation.tools,
             documents=conversation.documents,
             add_generation_prompt=conversation.add_generation_prompt and not conversation.continue_final_message,

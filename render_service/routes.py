@@ -1,6 +1,7 @@
 """The HTTP side: bodies to the pool of threads (law L10), answers back."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from fastapi import APIRouter, Request
@@ -13,6 +14,7 @@ from protocol.generate import GenerateRequest
 from protocol.responses import ResponsesRequest
 from protocol.tokenize import DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse
 from render_service import anthropic, chat, completion, responses, tokenization
+from render_service.guests import BroughtTemplate, Guests
 from render_service.renderer import Renderer
 from service_kit import context
 from service_kit.body import documented, json_response
@@ -60,4 +62,10 @@ async def detokenize(request: Request) -> Response:
 async def _answer(request: Request, work: Callable[[Renderer, bytes], bytes]) -> Response:
     body = await request.body()
     renderer: Renderer = request.app.state.renderer
-    return json_response(await offload(lambda: work(renderer, body)))
+    try:
+        answer = await offload(lambda: work(renderer, body))
+    except BroughtTemplate:
+        guests: Guests = request.app.state.guests
+        hosting = replace(renderer, guest_template=guests.template)
+        answer = await guests.run(lambda: work(hosting, body))
+    return json_response(answer)

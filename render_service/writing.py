@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, replace
 
-from model_profile import BrokenModel, ChatTemplate
 from protocol.errors import BadRequest
 from render_service.by_template import TemplateWriter
 from render_service.conversation import Conversation, sampled_ids
+from render_service.guests import blaming
 from render_service.in_harmony import HarmonyWriter
 from render_service.prompt import Prompt, Truncation, check_ids, check_size, check_text, cut_ids, of
-from render_service.renderer import Renderer
+from render_service.renderer import Renderer, Template
 from render_service.template_input import text_size
 from render_service.token_identity import Writer, extend
 
@@ -82,7 +82,7 @@ def _writer(renderer: Renderer, conversation: Conversation) -> Writer:
     return TemplateWriter(renderer, chosen_template(renderer, conversation.template))
 
 
-def chosen_template(renderer: Renderer, given: str | None) -> ChatTemplate:
+def chosen_template(renderer: Renderer, given: str | None) -> Template:
     """The model's, or the one that the client brought. Raises `BadRequest`."""
     if given is None:
         if renderer.profile.chat_template is None:
@@ -91,12 +91,5 @@ def chosen_template(renderer: Renderer, given: str | None) -> ChatTemplate:
                 param="messages",
             )
         return renderer.profile.chat_template
-    if not renderer.trust_templates:
-        raise BadRequest(
-            "chat_template: this server takes no templates from requests; --trust-request-chat-template allows them",
-            param="chat_template",
-        )
-    try:
-        return ChatTemplate.of(given, "chat_template")
-    except BrokenModel as error:
-        raise BadRequest(str(error), param="chat_template") from error
+    with blaming():
+        return renderer.guest_template(given)

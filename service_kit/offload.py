@@ -16,7 +16,8 @@ B = TypeVar("B", bound=str | bytes)
 
 INLINE_BYTES, INLINE_ITEMS = 4096, 128
 """Of a small body. Work is done per item, and an item may be two bytes: a token id that stands for a hundred characters."""
-_pool = ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 1), thread_name_prefix="tandem-cpu")
+THREADS = max(2, os.cpu_count() or 1)
+_pool = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="tandem-cpu")
 
 
 async def offload(work: Callable[[], T]) -> T:

@@ -15,6 +15,8 @@ from render_service.app import RenderSettings
 from service_kit.app import build_app
 from service_kit.models import models_router
 
+DESCRIPTION = "OpenAI requests to token ids, and token ids to OpenAI answers."
+
 
 class TextSettings(RenderSettings, DerenderSettings):
     """Both services' settings."""
@@ -24,9 +26,14 @@ class TextSettings(RenderSettings, DerenderSettings):
 
 def create_app(settings: TextSettings) -> FastAPI:
     """Loads the model's text side once for both. Raises one of derender's `REFUSALS` when that fails."""
-    profile = load(settings.model, chat_template=settings.chat_template, max_model_len=settings.max_model_len)
+    profile = load(
+        settings.model,
+        chat_template=settings.chat_template,
+        max_model_len=settings.max_model_len,
+        template_limits=settings.template_limits,
+    )
     routers = [render_routes.router, derender_routes.router, models_router]
-    app = build_app("text", "OpenAI requests to token ids, and token ids to OpenAI answers.", settings, routers)
+    app = build_app("text", DESCRIPTION, settings, routers, lifespan=render.lifespan)
     render.install(app, profile, settings)
     derender.install(app, profile, settings)
     return app

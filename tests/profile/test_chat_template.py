@@ -10,7 +10,7 @@ from jinja2 import TemplateError
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from model_profile import BrokenModel, ChatTemplate, TemplateFailed, TemplateRefused
-from model_profile.template_habits import habits
+from model_profile.template_habits import TemplateHabits
 from tests.tokenizers import profile
 
 FAMILIES = ("smollm2", "qwen3", "deepseek_v3", "llama3_1", "gemma3", "tiny")
@@ -209,8 +209,12 @@ def test_a_broken_template_says_where(value: Any) -> None:
 def test_habits_of_real_families(family: str, parts: bool, null: bool, objects: bool, text: bool) -> None:
     template = profile(family).chat_template
     assert template is not None
-    found = habits(template.source)
+    found = template.habits()
     assert (found.content_parts, found.null_content, found.argument_objects, found.argument_text) == (parts, null, objects, text)
+
+
+def habits(source: str) -> TemplateHabits:
+    return ChatTemplate(source).habits()
 
 
 def test_habits_of_made_up_templates() -> None:

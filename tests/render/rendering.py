@@ -7,8 +7,11 @@ from functools import cache
 from typing import Any
 
 from model_profile.formats import Formats, detect
+from model_profile.guest_template import GuestTemplates
+from model_profile.template_budget import TemplateLimits
 from render_service import anthropic, chat, completion, responses, tokenization
 from render_service.control_tokens import ControlTokens
+from render_service.guests import refused
 from render_service.harmony import Harmony
 from render_service.piece_cache import PieceCache
 from render_service.renderer import Renderer
@@ -25,7 +28,7 @@ def renderer(
         profile=replace(profile(family), **changes),
         model=ServedModel(name, name, 0),
         max_logprobs=20,
-        trust_templates=trust_templates,
+        guest_template=guests().template if trust_templates else refused,
         control_tokens=control_tokens(family),
         pieces=kept,
         guards_control_tokens=not allow_control_tokens,
@@ -48,6 +51,12 @@ def pieces(family: str) -> PieceCache:
 @cache
 def control_tokens(family: str) -> ControlTokens:
     return ControlTokens(profile(family).tokenizer)
+
+
+@cache
+def guests() -> GuestTemplates:
+    """The processes are shared by all tests of a process, which starts them once."""
+    return GuestTemplates(TemplateLimits(), 2)
 
 
 @cache
