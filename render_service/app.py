@@ -13,9 +13,9 @@ from model_profile.harmony_vocabulary import speaks_harmony
 from model_profile.template_budget import STANDARD, TemplateLimits
 from render_service.control_tokens import ControlTokens
 from render_service.guests import Guests, elsewhere, refused
-from render_service.piece_cache import PieceCache
 from render_service.renderer import Renderer
 from render_service.routes import router
+from render_service.tokenizer_cache import TokenizerCache
 from service_kit.app import build_app
 from service_kit.metrics import Metrics
 from service_kit.models import ServedModel, models_router
@@ -92,14 +92,16 @@ def install(app: FastAPI, profile: ModelProfile, settings: RenderSettings) -> No
         max_logprobs=settings.max_logprobs,
         guest_template=elsewhere if settings.trust_request_chat_template else refused,
         control_tokens=control_tokens,
-        pieces=_pieces(app.state.metrics, profile, control_tokens, settings),
+        tokenizer_cache=_tokenizer_cache(app.state.metrics, profile, control_tokens, settings),
         guards_control_tokens=guards,
         harmony=harmony,
         formats=detect(profile.chat_template.text if profile.chat_template else None, profile.tokenizer),
     )
 
 
-def _pieces(metrics: Metrics, profile: ModelProfile, control_tokens: ControlTokens, settings: RenderSettings) -> PieceCache:
+def _tokenizer_cache(
+    metrics: Metrics, profile: ModelProfile, control_tokens: ControlTokens, settings: RenderSettings
+) -> TokenizerCache:
     characters = metrics.counter(
         "tokenizer_cache_characters", "Characters of prompts, by whether their ids were known.", ("known",)
     )
@@ -109,7 +111,7 @@ def _pieces(metrics: Metrics, profile: ModelProfile, control_tokens: ControlToke
         known_before.inc(known)
         new_now.inc(new)
 
-    return PieceCache(profile.tokenizer, control_tokens, settings.tokenizer_cache_mib * MIB, counted=counted)
+    return TokenizerCache(profile.tokenizer, control_tokens, settings.tokenizer_cache_mib * MIB, counted=counted)
 
 
 def _harmony(profile: ModelProfile) -> "Harmony | None":

@@ -85,7 +85,7 @@ def encoded(
     """Raises `TooManyTokens` past `limit`."""
     if with_offsets:
         return encode(renderer.profile.tokenizer, text, add_special_tokens=add_special_tokens, with_offsets=True, limit=limit)
-    return renderer.pieces.encode(text, add_special_tokens=add_special_tokens, limit=limit)
+    return renderer.tokenizer_cache.encode(text, add_special_tokens=add_special_tokens, limit=limit)
 
 
 def of(encoded: Encoded, cut: Truncation | None) -> Prompt:

@@ -9,7 +9,7 @@ from model_profile.formats import Formats
 from model_profile.provenance import Traced
 from model_profile.template_habits import TemplateHabits
 from render_service.control_tokens import ControlTokens
-from render_service.piece_cache import PieceCache
+from render_service.tokenizer_cache import TokenizerCache
 from service_kit.models import ServedModel
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Renderer:
     max_logprobs: int
     guest_template: Callable[[str], Template]
     control_tokens: ControlTokens
-    pieces: PieceCache
+    tokenizer_cache: TokenizerCache
     guards_control_tokens: bool = True
     harmony: "Harmony | None" = None
     formats: Formats = field(default_factory=Formats)

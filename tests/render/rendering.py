@@ -13,8 +13,8 @@ from render_service import anthropic, chat, completion, responses, tokenization
 from render_service.control_tokens import ControlTokens
 from render_service.guests import refused
 from render_service.harmony import Harmony
-from render_service.piece_cache import PieceCache
 from render_service.renderer import Renderer
+from render_service.tokenizer_cache import TokenizerCache
 from service_kit.models import ServedModel
 from tests.tokenizers import profile
 
@@ -23,14 +23,18 @@ def renderer(
     family: str, *, name: str = "m", trust_templates: bool = True, allow_control_tokens: bool = False, **changes: Any
 ) -> Renderer:
     """For a test tokenizer; `changes` replace fields of its profile. gpt-oss is prompted in harmony."""
-    kept = pieces(family) if "tokenizer" not in changes else PieceCache(profile(family).tokenizer, control_tokens(family), 0)
+    kept = (
+        tokenizer_cache(family)
+        if "tokenizer" not in changes
+        else TokenizerCache(profile(family).tokenizer, control_tokens(family), 0)
+    )
     return Renderer(
         profile=replace(profile(family), **changes),
         model=ServedModel(name, name, 0),
         max_logprobs=20,
         guest_template=guests().template if trust_templates else refused,
         control_tokens=control_tokens(family),
-        pieces=kept,
+        tokenizer_cache=kept,
         guards_control_tokens=not allow_control_tokens,
         harmony=harmony() if family == "gptoss" else None,
         formats=formats(family),
@@ -44,8 +48,8 @@ def formats(family: str) -> Formats:
 
 
 @cache
-def pieces(family: str) -> PieceCache:
-    return PieceCache(profile(family).tokenizer, control_tokens(family), 2**24)
+def tokenizer_cache(family: str) -> TokenizerCache:
+    return TokenizerCache(profile(family).tokenizer, control_tokens(family), 2**24)
 
 
 @cache

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from render_service import piece_cache as module
+from render_service import tokenizer_cache as module
 from render_service.control_tokens import ControlTokens
 from render_service.encoding import TooManyTokens, encode
-from render_service.piece_cache import PieceCache
+from render_service.tokenizer_cache import TokenizerCache
 from render_service.word_pattern import longest_of
 from tests.render.rendering import control_tokens, render_chat, render_completion, renderer, say
 from tests.tokenizers import profile
@@ -36,7 +36,7 @@ def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cached_ids_are_those_of_the_whole_text(family: str, data: st.DataObject) -> None:
     """Texts that share pieces, one after the other through one small cache, with and without what is put around them (R66)."""
     tokenizer, control = profile(family).tokenizer, control_tokens(family)
-    cache = PieceCache(tokenizer, control, data.draw(st.sampled_from([300, 2000, 10**6])))
+    cache = TokenizerCache(tokenizer, control, data.draw(st.sampled_from([300, 2000, 10**6])))
     some = data.draw(st.lists(pieces, min_size=1, max_size=4))
     tokens = [token.content for token in tokenizer.get_added_tokens_decoder().values()][:6]
     for text in data.draw(st.lists(st.lists(st.sampled_from([*some, *tokens]) | pieces, max_size=8).map("".join), max_size=5)):
@@ -49,7 +49,7 @@ def test_cached_ids_are_those_of_the_whole_text(family: str, data: st.DataObject
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "tiny"])
 def test_real_tokenizers_can_be_cut_at_lines(family: str) -> None:
-    assert PieceCache(profile(family).tokenizer, control_tokens(family), 10**6)._lines
+    assert TokenizerCache(profile(family).tokenizer, control_tokens(family), 10**6)._lines
 
 
 def test_where_text_depends_on_what_is_beside_nothing_is_cut() -> None:
@@ -57,7 +57,7 @@ def test_where_text_depends_on_what_is_beside_nothing_is_cut() -> None:
     tokenizer = Tokenizer(models.BPE({"a": 0, "\n": 1, "\na": 2, "<x>": 3, "b": 4}, [("\n", "a")]))
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens(["<x>"])
-    cache = PieceCache(tokenizer, ControlTokens(tokenizer), 10**6)
+    cache = TokenizerCache(tokenizer, ControlTokens(tokenizer), 10**6)
     assert cache.usable
     assert not cache._lines
 
@@ -66,14 +66,14 @@ def test_a_tokenizer_that_begins_a_text_in_its_own_way_is_not_cached() -> None:
     tokenizer = Tokenizer(models.WordLevel({"▁a": 0, "a": 1, "<x>": 2, "[U]": 3}, unk_token="[U]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     tokenizer.add_special_tokens(["<x>"])
-    cache = PieceCache(tokenizer, ControlTokens(tokenizer), 10**6)
+    cache = TokenizerCache(tokenizer, ControlTokens(tokenizer), 10**6)
     assert not cache.usable
     assert cache.encode("a<x>a", add_special_tokens=False).ids == [0, 2, 1]
 
 
 def test_what_was_known_is_not_tokenized_again() -> None:
     told: list[tuple[int, int]] = []
-    cache = PieceCache(profile("qwen3").tokenizer, control_tokens("qwen3"), 10**6, counted=lambda *pair: told.append(pair))
+    cache = TokenizerCache(profile("qwen3").tokenizer, control_tokens("qwen3"), 10**6, counted=lambda *pair: told.append(pair))
     cache.encode("<|im_start|>user\nHi<|im_end|>", add_special_tokens=False)
     cache.encode("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n", add_special_tokens=False)
     assert told == [(0, 7), (7, 11)]
@@ -81,7 +81,7 @@ def test_what_was_known_is_not_tokenized_again() -> None:
 
 def test_texts_that_begin_alike_share_their_blocks() -> None:
     told: list[tuple[int, int]] = []
-    cache = PieceCache(profile("qwen3").tokenizer, control_tokens("qwen3"), 10**7, counted=lambda *pair: told.append(pair))
+    cache = TokenizerCache(profile("qwen3").tokenizer, control_tokens("qwen3"), 10**7, counted=lambda *pair: told.append(pair))
     text = "".join(f"line {number} of a long text\n" for number in range(5000))
     cache.encode(text, add_special_tokens=False)
     cache.encode(text + "and then a question?", add_special_tokens=False)
@@ -91,7 +91,7 @@ def test_texts_that_begin_alike_share_their_blocks() -> None:
 
 def test_the_latest_used_are_kept() -> None:
     told: list[tuple[int, int]] = []
-    cache = PieceCache(profile("qwen3").tokenizer, control_tokens("qwen3"), 1000, counted=lambda *pair: told.append(pair))
+    cache = TokenizerCache(profile("qwen3").tokenizer, control_tokens("qwen3"), 1000, counted=lambda *pair: told.append(pair))
     for text in ("one", "two", "one", "three", "four", "one"):
         cache.encode(text, add_special_tokens=False)
     assert [known for known, _ in told] == [0, 0, 3, 0, 0, 3]
@@ -102,7 +102,7 @@ def test_the_latest_used_are_kept() -> None:
 
 def test_a_hopeless_text_is_not_tokenized_to_its_end() -> None:
     text = "".join(f"line {number} of a text\n" for number in range(100_000))
-    cache = PieceCache(profile("qwen3").tokenizer, control_tokens("qwen3"), 10**7)
+    cache = TokenizerCache(profile("qwen3").tokenizer, control_tokens("qwen3"), 10**7)
     with pytest.raises(TooManyTokens) as caught:
         cache.encode(text, add_special_tokens=False, limit=1000)
     assert 1000 < caught.value.count < 200_000
@@ -114,7 +114,7 @@ def test_a_hopeless_text_is_not_tokenized_to_its_end() -> None:
 
 
 def test_no_memory_is_no_cache() -> None:
-    cache = PieceCache(profile("qwen3").tokenizer, control_tokens("qwen3"), 0)
+    cache = TokenizerCache(profile("qwen3").tokenizer, control_tokens("qwen3"), 0)
     assert not cache.usable
     assert cache.encode("Hi", add_special_tokens=False).ids == [13048]
 

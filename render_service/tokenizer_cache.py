@@ -29,7 +29,7 @@ _LEFT = ("a", "A", "1", ".", "?!", ")", " ", "a ", "\t", "'", "é", "日", "e\u0
 _RIGHT = ("a", "b1", "Z", "aB", "s", "x.", "word ", "if (x)", "an\n", "the's")
 
 
-class PieceCache:
+class TokenizerCache:
     """Ids of pieces, the latest used kept, up to `max_bytes` of memory. One for a process; threads may share it."""
 
     def __init__(
