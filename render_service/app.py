@@ -102,9 +102,8 @@ def install(app: FastAPI, profile: ModelProfile, settings: RenderSettings) -> No
 def _tokenizer_cache(
     metrics: Metrics, profile: ModelProfile, control_tokens: ControlTokens, settings: RenderSettings
 ) -> TokenizerCache:
-    characters = metrics.counter(
-        "tokenizer_cache_characters", "Characters of prompts, by whether their ids were known.", ("known",)
-    )
+    told = "Characters of prompts, by whether their ids were known."
+    characters = metrics.counter("tokenizer_cache_characters", told, ("known",))
     known_before, new_now = characters.labels("yes"), characters.labels("no")
 
     def counted(known: int, new: int) -> None:

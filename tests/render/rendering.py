@@ -23,18 +23,16 @@ def renderer(
     family: str, *, name: str = "m", trust_templates: bool = True, allow_control_tokens: bool = False, **changes: Any
 ) -> Renderer:
     """For a test tokenizer; `changes` replace fields of its profile. gpt-oss is prompted in harmony."""
-    kept = (
-        tokenizer_cache(family)
-        if "tokenizer" not in changes
-        else TokenizerCache(profile(family).tokenizer, control_tokens(family), 0)
-    )
+    cache = tokenizer_cache(family)
+    if "tokenizer" in changes:
+        cache = TokenizerCache(profile(family).tokenizer, control_tokens(family), 0)
     return Renderer(
         profile=replace(profile(family), **changes),
         model=ServedModel(name, name, 0),
         max_logprobs=20,
         guest_template=guests().template if trust_templates else refused,
         control_tokens=control_tokens(family),
-        tokenizer_cache=kept,
+        tokenizer_cache=cache,
         guards_control_tokens=not allow_control_tokens,
         harmony=harmony() if family == "gptoss" else None,
         formats=formats(family),
