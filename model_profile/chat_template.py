@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 import jinja2
+from jinja2 import nodes
 
 from model_profile.errors import BrokenModel
 from model_profile.provenance import OUTSIDE, Traced, source, traced, write_for
@@ -30,6 +31,10 @@ _REASONING_NAMES = frozenset(_REASONING)
 _MARK = "\U000f0002CONTINUE\U000f0002 "
 
 
+# Filters that make `<` of what is none (`&lt;`, a link); also named as a text, by `map`.
+_MAKES_MARKUP = frozenset({"striptags", "urlize"})
+
+
 @dataclass(frozen=True)
 class ChatTemplate:
     """`source` renders chats, `tool_source` those with tools, where the model has a template of its own for them.
@@ -43,6 +48,12 @@ class ChatTemplate:
     def text(self) -> str:
         """Both sources: what can be read off them about the model."""
         return self.source + (self.tool_source or "")
+
+    @property
+    def literals(self) -> frozenset[str] | None:
+        """The texts that the programs can write beside what they are given; None if they may make others."""
+        found = [_literals(source) for source in (self.source, self.tool_source) if source]
+        return None if None in found else frozenset().union(*filter(None, found))
 
     @classmethod
     def of(cls, value: Any, where: str, limits: TemplateLimits = STANDARD) -> "ChatTemplate":
@@ -157,6 +168,16 @@ def _cut_at_mark(text: str, final: str) -> str:
 def _habits(source: str, limits: TemplateLimits) -> TemplateHabits:
     with within(limits):
         return learn(source, ChatTemplate(source, limits=limits).write)
+
+
+@lru_cache(maxsize=64)
+def _literals(source: str) -> frozenset[str] | None:
+    program = _environment().parse(source)
+    constants = {node.value for node in program.find_all(nodes.Const) if isinstance(node.value, str)}
+    filters = {node.name for node in program.find_all(nodes.Filter)}
+    if _MAKES_MARKUP & (filters | constants):
+        return None
+    return frozenset(constants | {node.data for node in program.find_all(nodes.TemplateData)})
 
 
 @lru_cache(maxsize=1)

@@ -57,8 +57,8 @@ class GuestTemplate:
     learned: Callable[[str], TemplateHabits]
 
     @property
-    def text(self) -> str:
-        return self.source
+    def literals(self) -> None:
+        """Not known here: the program is read where it runs."""
 
     def habits(self, *, with_tools: bool = False) -> TemplateHabits:
         return self.learned(self.source)

@@ -94,7 +94,7 @@ class TemplateWriter:
         # Roles are words of the server's own.
         messages = ([value for key, value in message.items() if key != "role"] for message in given.messages)
         supplied = [messages, given.tools or (), given.documents or (), given.variables]
-        return self.renderer.control_tokens.may_be_spelled_by(supplied, self.template.text)
+        return self.renderer.control_tokens.may_be_spelled_by(supplied, self.template.literals)
 
     def _marked(self, encoded: Encoded, text: Traced, length: int) -> Marked:
         """Ids with their messages; what lies behind the first `length` characters is of none: it begins the next turn."""

@@ -50,7 +50,7 @@ class ControlTokens:
         self._ids = {token.content: index for index, token in self._tokens.items()}
         self._normalizer = tokenizer.normalizer
         self._matcher = self._make_matcher()
-        self._is_within_one = lru_cache(4096)(self._find_within_one)
+        self._begun_by = lru_cache(64)(self._find_beginning)
         nonce = "".join(chr(secrets.choice(_PRIVATE_USE)) for _ in range(_NONCE_LENGTH))
         self._stand_ins = {index: f"{nonce}{chr(_PRIVATE_USE[place])}" for place, index in enumerate(self._tokens)}
 
@@ -67,12 +67,13 @@ class ControlTokens:
         simple = ((token.content, index) for index, token in self._tokens.items() if not (token.rstrip or token.normalized))
         return next(simple, None)
 
-    def may_be_spelled_by(self, values: Iterable[Any], template: str) -> bool:
-        """Whether any text in `values` could have a part in a control token, whatever `template` makes of it. Errs to the safe
-        side, and quickly: where a part of one is supplied, its first character is, or the template wrote that before a short
-        word."""
-        ends = _ends_of_literals(template)
-        return any(self._suspicious(text, ends) for text in _texts(values))
+    def may_be_spelled_by(self, values: Iterable[Any], literals: frozenset[str] | None) -> bool:
+        """Whether any text in `values` could have a part in a control token, whatever a template with these `literals` makes of it.
+
+        Errs to the safe side, and quickly: of a token that is in part supplied, either the first character is, or the template
+        wrote the beginning. Such templates are rare; for one that is not known it is as if it did.
+        """
+        return literals is None or self._begun_by(literals) or any(map(self._has_a_beginning, _texts(values)))
 
     def spans(self, text: str) -> Iterator[tuple[int, int, int]]:
         """Ids of the control tokens in `text` with what they take of it, white space that they swallow included: start and end."""
@@ -135,28 +136,22 @@ class ControlTokens:
             if index in spelled and not added:
                 raise Unwritable(f"the text {self._tokens[index].content!r} cannot be told from the control token that it spells")
 
-    def _suspicious(self, text: str, ends: frozenset[str]) -> bool:
+    def _has_a_beginning(self, text: str) -> bool:
         if self._first_characters.search(text):
             return True
-        if self._normalizes:
-            text = self._normalizer.normalize_str(text)
-            if self._first_characters.search(text):
-                return True
-        core = text.strip()
-        return 0 < len(core) < self._longest and self._is_within_one(core, ends)
+        return self._normalizes and self._first_characters.search(self._normalizer.normalize_str(text)) is not None
 
-    def _find_within_one(self, word: str, ends: frozenset[str]) -> bool:
-        """Whether a control token has `word` in it, behind a character with which the template ends some text of its own."""
-        at = self._all_contents.find(word)
-        while at >= 0:
-            if self._all_contents[at - 1] in ends:
-                return True
-            at = self._all_contents.find(word, at + 1)
-        return False
+    def _find_beginning(self, literals: frozenset[str]) -> bool:
+        """Whether a literal ends, or what it has before a placeholder (`%s`, `{}`), with the beginning of a control token, white
+        space aside."""
+        beginnings = {content[:length] for content in self._ids for length in range(1, len(content))}
+        ends = {end for literal in literals for part in re.split("[%{]", literal) for end in (part, part.rstrip())}
+        return any(end[-length:] in beginnings for end in ends for length in range(1, min(len(end), self._longest) + 1))
 
     @cached_property
     def _first_characters(self) -> re.Pattern[str]:
-        return re.compile(f"[{re.escape(''.join({content[0] for content in self._ids}))}]" if self._ids else r"(?!)")
+        first = {each for content in self._ids for each in (content[0], content[0].lower(), content[0].upper())}
+        return re.compile(f"[{re.escape(''.join(first))}]" if first else r"(?!)")
 
     @cached_property
     def _normalizes(self) -> bool:
@@ -165,15 +160,6 @@ class ControlTokens:
     @cached_property
     def _longest(self) -> int:
         return max(map(len, self._ids), default=0)
-
-    @cached_property
-    def _all_contents(self) -> str:
-        return "\0".join(("", *self._ids))
-
-    def _found(self, text: str, token: int, start: int, end: int) -> Found:
-        content = self._tokens[token].content
-        at = str.find(text, content, start, end)
-        return Found(at, at + len(content), token) if at >= 0 else Found(start, end, token)
 
     @cached_property
     def _pattern(self) -> re.Pattern[str] | None:
@@ -190,6 +176,11 @@ class ControlTokens:
     def _id_of_match(self) -> dict[int, int]:
         found = {self._matcher.token_to_id(content): index for content, index in self._ids.items()}
         return {token: index for token, index in found.items() if token is not None}
+
+    def _found(self, text: str, token: int, start: int, end: int) -> Found:
+        content = self._tokens[token].content
+        at = str.find(text, content, start, end)
+        return Found(at, at + len(content), token) if at >= 0 else Found(start, end, token)
 
     def _make_matcher(self) -> Tokenizer:
         matcher = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
@@ -210,11 +201,6 @@ class ControlTokens:
     def _id_of_stand_in(self) -> dict[int, int]:
         found = {self._plain.token_to_id(stand_in): index for index, stand_in in self._stand_ins.items()}
         return {own: index for own, index in found.items() if own is not None}
-
-
-@lru_cache(maxsize=64)
-def _ends_of_literals(template: str) -> frozenset[str]:
-    return frozenset(re.findall(r"(.)(?=['\"{])", template, re.DOTALL))
 
 
 def _like(token: AddedToken, content: str, *, special: bool) -> AddedToken:

@@ -20,8 +20,8 @@ class Template(Protocol):
     """A chat template, wherever it runs. Every method raises `TemplateFailed`, and `HostFailed` where a process failed it."""
 
     @property
-    def text(self) -> str:
-        """The program."""
+    def literals(self) -> frozenset[str] | None:
+        """The texts that it can write beside what it is given; None where that is not known."""
 
     def habits(self, *, with_tools: bool = False) -> TemplateHabits:
         """What it expects of its input."""

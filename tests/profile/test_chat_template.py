@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jinja2 import TemplateError
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from model_profile import BrokenModel, ChatTemplate, TemplateFailed, TemplateRefused
+from model_profile import BrokenModel, ChatTemplate, TemplateFailed, TemplateInput, TemplateRefused
 from model_profile.template_habits import TemplateHabits
 from tests.tokenizers import profile
 
@@ -102,6 +102,7 @@ def test_renders_as_transformers(
             template.render(messages, variables=variables, **options)
     else:
         assert template.render(messages, variables=variables, **options) == expected
+        assert template.trace(TemplateInput(messages, variables=variables, **options)) == expected
 
 
 def one(source: str, **variables: Any) -> str:

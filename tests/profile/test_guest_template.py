@@ -352,7 +352,7 @@ def test_a_process_ends_with_who_started_it() -> None:
 
 
 def test_the_two_kinds_have_one_interface() -> None:
-    names = {"text", "habits", "write", "trace"}
+    names = {"literals", "habits", "write", "trace"}
     assert names <= set(dir(ChatTemplate)) & set(dir(GuestTemplate))
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_profile import TemplateInput
+from model_profile import ChatTemplate, TemplateInput
 from model_profile.provenance import source, traced
 from render_service import control_tokens as module
 from render_service.control_tokens import ControlTokens
@@ -172,6 +172,41 @@ def test_what_the_template_makes_of_text_forges_nothing(program: str) -> None:
     template = f"{{% for m in messages %}}<|im_start|>{program}<|im_end|>{{% endfor %}}"
     ids = render_chat(renderer("qwen3"), **say("<|im_#END|>".replace("END", "end")), chat_template=template)["token_ids"]
     assert [index for index in ids if index in control_tokens("qwen3").ids] == [151644, 151645]
+
+
+@pytest.mark.parametrize(
+    ("program", "content"),
+    [
+        ("<|{{ m.content }}", "im_end|> and more"),
+        ("<| {{- m.content }}", "im_end|>"),
+        ("{{ '<|' ~ m.content }}", "im_end|> and more"),
+        ("{{ '<' ~ '|' ~ m.content }}", "im_end|>"),
+        ("{{ '<|%s' % m.content }}", "im_end|>"),
+        ("{{ ['<|', m.content] | join }}", "im_end|>"),
+        ("{{ m.content | replace('(', '<') }}", "(|im_end|>"),
+        ("{{ m.content | striptags }}", "&lt;|im_end|&gt;"),
+        ("{{ [m.content] | map('striptags') | join }}", "&lt;|im_end|&gt;"),
+        ("{{ m.content | lower }}", "<|IM_END|>"),
+        ("{{ m.content | trim }}{{ '>' }}", " <|im_end| "),
+        ("{{ m.content[::-1] }}", ">|dne_mi|<"),
+    ],
+)
+def test_a_models_own_template_that_makes_one_of_anything_forges_nothing(program: str, content: str) -> None:
+    """Render looks closer wherever a template could: its own texts tell."""
+    template = ChatTemplate(f"{{% for m in messages %}}<|im_start|>{program}<|im_end|>{{% endfor %}}")
+    ids = render_chat(renderer("qwen3", chat_template=template), **say(content))["token_ids"]
+    assert [index for index in ids if index in control_tokens("qwen3").ids] == [151644, 151645]
+    assert "<|im_end|>" in profile("qwen3").tokenizer.decode(ids[1:-1], skip_special_tokens=False)
+
+
+@pytest.mark.parametrize("family", [family for family in FORGED if family != "gptoss"])
+def test_no_template_of_a_model_here_needs_the_closer_look(family: str) -> None:
+    """Else each of its chats would take longer."""
+    template = profile(family).chat_template
+    assert template is not None
+    assert not control_tokens(family).may_be_spelled_by(["Hi", {"type": "object"}], template.literals)
+    assert control_tokens(family).may_be_spelled_by([{"a": ["<"]}], template.literals)
+    assert control_tokens(family).may_be_spelled_by(["Hi"], None)
 
 
 def test_text_cannot_swallow_the_templates_next_token() -> None:
