@@ -11,7 +11,7 @@ from protocol.chat import AssistantMessage, UserMessage
 from protocol.errors import BadRequest
 from render_service.control_tokens import Unwritable
 from render_service.conversation import Conversation
-from render_service.encoding import Encoded, Marked, TooManyTokens, common
+from render_service.encoding import Encoded, Marked, TooManyTokens, common, differs_from
 from render_service.guests import blaming
 from render_service.prompt import encoded, too_long
 from render_service.renderer import Renderer, Template
@@ -72,6 +72,17 @@ class TemplateWriter:
                 )
             rest = rest[common(opened, untraced(rest)) :]
         return self._marked(self._encoded_behind(rest), rest, len(rest) - (len(text) - length))
+
+    def rewritten_from(self, conversation: Conversation, ids: list[int]) -> int | None:
+        """The first message whose text would be another than in `ids` if all were written anew. Raises `BadRequest`."""
+        tokenizer = self.renderer.profile.tokenizer
+        text = self.traced(conversation)
+        normalized = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer is not None else untraced(text)
+        if not self.renderer.profile.byte_level or normalized != text:
+            return differs_from(self.written(conversation), ids, tokenizer)
+        # Text comes back out of such a tokenizer as it went in, so it need not be tokenized to know what it will be.
+        (as_it_is,) = tokenizer.decode_batch([ids], skip_special_tokens=False)
+        return None if as_it_is == text else message_of(text.sources[min(common(as_it_is, text), len(text) - 1)])
 
     def _run(self, given: TemplateInput, *, traced: bool) -> str:
         with blaming():

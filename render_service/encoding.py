@@ -1,6 +1,8 @@
 """Text to token ids."""
 
 from dataclasses import dataclass
+from itertools import accumulate, groupby
+from operator import itemgetter
 
 from tokenizers import Tokenizer
 
@@ -50,6 +52,20 @@ def encode(
     if limit is not None and len(found) > limit:
         raise TooManyTokens(len(found))
     return Encoded(found.ids, found.special_tokens_mask, found.offsets if with_offsets else None)
+
+
+def differs_from(anew: Marked, ids: list[int], tokenizer: Tokenizer) -> int | None:
+    """The message in which the text of `anew` begins to differ from that of `ids`; None where it does not."""
+    groups: list[tuple[int, list[int]]] = [
+        (message, [anew.ids[at] for at, _ in run]) for message, run in groupby(enumerate(anew.messages), itemgetter(1))
+    ]
+    as_it_is, *texts = tokenizer.decode_batch([ids, *(group for _, group in groups)], skip_special_tokens=False)
+    text = "".join(texts)
+    if text == as_it_is:
+        return None
+    ends = accumulate(map(len, texts))
+    same = common(as_it_is, text)
+    return next((message for (message, _), end in zip(groups, ends, strict=True) if end > same), groups[-1][0])
 
 
 def common(one: str, other: str) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from protocol.errors import BadRequest
 from render_service.conversation import Conversation
-from render_service.encoding import Marked
+from render_service.encoding import Marked, differs_from
 from render_service.harmony import Harmony
 
 
@@ -29,3 +29,7 @@ class HarmonyWriter:
     def following(self, conversation: Conversation, covered: int, ids: Sequence[int]) -> Marked:
         """Raises `BadRequest`."""
         return self.harmony.following(conversation.messages, covered, ids, add_generation_prompt=conversation.add_generation_prompt)
+
+    def rewritten_from(self, conversation: Conversation, ids: list[int]) -> int | None:
+        """Raises `BadRequest`."""
+        return differs_from(self.written(conversation), ids, self.harmony.plain)

@@ -7,16 +7,12 @@ writes only the rest: what ends a turn that was cut, the messages between, the b
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
-from operator import itemgetter
 from typing import Protocol
-
-from tokenizers import Tokenizer
 
 from model_profile.provenance import OUTSIDE
 from protocol.generate import TokenIdentity
 from render_service.conversation import Conversation, sampled_ids
-from render_service.encoding import Marked, common
+from render_service.encoding import Marked
 
 
 class Writer(Protocol):
@@ -30,6 +26,10 @@ class Writer(Protocol):
         """What comes behind `ids`, which are those of the first `covered` messages."""
         ...
 
+    def rewritten_from(self, conversation: Conversation, ids: list[int]) -> int | None:
+        """The first message whose text would be another than in `ids` if all were written anew; `OUTSIDE` is before them."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Extended:
@@ -38,7 +38,7 @@ class Extended:
     identity: TokenIdentity
 
 
-def extend(writer: Writer, tokenizer: Tokenizer, conversation: Conversation) -> Extended:
+def extend(writer: Writer, conversation: Conversation) -> Extended:
     """The prompt of a conversation that brings ids. Raises `BadRequest`."""
     messages = conversation.messages
     ids: list[int] = []
@@ -69,19 +69,5 @@ def extend(writer: Writer, tokenizer: Tokenizer, conversation: Conversation) -> 
         add(Marked.of(own, answer), own=True)
         prefix_len = len(ids)
         covered = answer + 1
-    identity = TokenIdentity(prefix_len=prefix_len, rewritten_from=_rewritten_from(writer.written(conversation), ids, tokenizer))
+    identity = TokenIdentity(prefix_len=prefix_len, rewritten_from=writer.rewritten_from(conversation, ids))
     return Extended(Marked(ids, owners), sampled, identity)
-
-
-def _rewritten_from(anew: Marked, ids: list[int], tokenizer: Tokenizer) -> int | None:
-    """The message in which the text of `anew` begins to differ from that of `ids`."""
-    groups: list[tuple[int, list[int]]] = [
-        (message, [anew.ids[at] for at, _ in run]) for message, run in groupby(enumerate(anew.messages), itemgetter(1))
-    ]
-    as_it_is, *texts = tokenizer.decode_batch([ids, *(group for _, group in groups)], skip_special_tokens=False)
-    text = "".join(texts)
-    if text == as_it_is:
-        return None
-    ends = accumulate(map(len, texts))
-    same = common(as_it_is, text)
-    return next((message for (message, _), end in zip(groups, ends, strict=True) if end > same), groups[-1][0])

@@ -71,7 +71,7 @@ def _extended(renderer: Renderer, conversation: Conversation, wanted: Wanted) ->
         check_ids(renderer.profile, conversation.prefix.token_ids, "prefix.token_ids")
     for index, message in enumerate(conversation.messages):
         check_ids(renderer.profile, sampled_ids(message) or (), f"messages.{index}.token_ids")
-    extended = extend(_writer(renderer, conversation), renderer.profile.tokenizer, conversation)
+    extended = extend(_writer(renderer, conversation), conversation)
     prompt = Prompt(extended.prompt.ids, identity=extended.identity)
     return replace(prompt, messages=extended.prompt.messages, sampled=extended.sampled) if wanted.sources else prompt
 
