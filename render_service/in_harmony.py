@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from protocol.errors import BadRequest
 from render_service.conversation import Conversation
 from render_service.encoding import Marked, differs_from
-from render_service.harmony import Harmony
+
+if TYPE_CHECKING:  # its library is loaded for models that need it
+    from render_service.harmony import Harmony
 
 
 @dataclass(frozen=True)
 class HarmonyWriter:
-    harmony: Harmony
+    harmony: "Harmony"
 
     def written(self, conversation: Conversation) -> Marked:
         """The whole prompt. Raises `BadRequest`."""

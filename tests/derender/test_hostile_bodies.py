@@ -319,4 +319,5 @@ def test_markers_in_what_waits_cost_each_the_same(formats: tuple[str, str, str],
         return time.process_time() - started
 
     seconds(1000)
-    assert seconds(128_000) < 20 * seconds(16_000)
+    few = min(seconds(16_000) for _ in range(2))
+    assert min(seconds(128_000) for _ in range(2)) < 20 * few

@@ -151,12 +151,12 @@ def test_tool_choice_none_makes_no_calls(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
-def test_a_call_cannot_be_forced_yet(tmp_path: Path, choice: Any) -> None:
+def test_a_call_can_be_demanded_of_workers_that_know_structures_alone(tmp_path: Path, choice: Any) -> None:
     with qwen(tmp_path, WEATHER) as client:
         for streamed in (False, True):
-            with pytest.raises(BadRequestError, match="only none and auto are supported") as refused:
+            with pytest.raises(BadRequestError, match="structured_outputs is not supported by this worker") as refused:
                 client.chat.completions.create(model=QWEN, messages=ASK, tools=TOOLS, tool_choice=choice, stream=streamed)
-            assert refused.value.param == "tool_choice"
+            assert refused.value.param == "sampling_params.structured_outputs"
 
 
 def test_one_call_at_a_time(tmp_path: Path) -> None:

@@ -140,3 +140,11 @@ def test_where_no_call_is_made_nothing_is_lost(tools: str, data: st.DataObject) 
     answer = parse(setting, [spell(WITHOUT_TOKENS, text)]).answer
     speaker = "助手：" if tools == "hunyuan_a13b" else ""
     assert answer.calls or answer.content.removeprefix(speaker) == text.removeprefix(speaker)
+
+
+@pytest.mark.parametrize("white", ["\n", " ", "\n\n \n"])
+def test_white_space_behind_a_marker_of_which_nothing_comes_is_not_lost(white: str) -> None:
+    setting = Setting(WITHOUT_TOKENS, None, "llama3_json")
+    for text in (f"<|python_tag|>{white}", f"So: <|python_tag|>{white}"):
+        for size in (1, 100):
+            assert parse(setting, sized(spell(WITHOUT_TOKENS, text), size)).answer.content == text

@@ -72,6 +72,7 @@ class Peek(Region):
         held = run.state.held
         if run.state.raw and not held.strip():
             run.state.held = ""
+            run.keep(held)
             return
         self._otherwise(run)
         run.text(held)
