@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from string import Formatter
 from typing import Any, SupportsIndex
 
+from jinja2 import Undefined
+
 OUTSIDE = -1
 """In place of a message's index: what belongs to no message."""
 
@@ -173,7 +175,7 @@ class Traced(str):
         return whole(str.expandtabs(self, tabsize), self)
 
     def translate(self, table: Any) -> "Traced":
-        return whole(str.translate(self, table), self)
+        return whole(str.translate(self, table), self, table)
 
     def format(self, *args: object, **kwargs: object) -> "Traced":
         return formatted(Formatter(), self, args, kwargs)
@@ -235,6 +237,16 @@ def whole(text: str, *origins: Any) -> Traced:
     found = [each for origin in origins for each in traced_in(origin)]
     supplied = (own for each in found for own in set(each.sources) if is_supplied(own))
     return Traced(text, max(supplied, default=_template.source) * len(text))
+
+
+def printed(value: Any) -> str:
+    """`str(value)`. Of what is no text, and no number or the like, it is the client's as a whole: lists and mappings hold texts,
+    and whose a printed thing is, nobody can say."""
+    if isinstance(value, str | int | float | Undefined) or value is None:
+        return str(value)
+    supplied = (own for each in traced_in(value) for own in set(each.sources) if is_supplied(own))
+    text = str(value)
+    return Traced(text, max(supplied, default=source(OUTSIDE, supplied=True)) * len(text))
 
 
 def traced_in(value: Any) -> Iterator[Traced]:

@@ -37,10 +37,8 @@ def input_as_json(given: TemplateInput) -> JsonObject:
 
 def traced_as_json(text: Traced) -> JsonObject:
     """The text, and for each run of characters of one source its length and its source."""
-    starts = [start for start, _ in runs(text)]
-    lengths = (end - start for start, end in zip(starts, [*starts[1:], len(text)], strict=True))
-    sources = (ord(source[0]) for _, source in runs(text))
-    return {"text": untraced(text), "runs": list(chain.from_iterable(zip(lengths, sources, strict=True)))}
+    found = ((len(run), ord(run[0])) for _, run in runs(text))
+    return {"text": untraced(text), "runs": list(chain.from_iterable(found))}
 
 
 def traced_from_json(text: str, flat: Iterable[int]) -> Traced:

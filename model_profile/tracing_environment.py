@@ -15,10 +15,12 @@ from jinja2.runtime import Context, Macro
 
 from model_profile import template_growth as growth
 from model_profile.provenance import (
+    OUTSIDE,
     Traced,
     formatted,
     joined,
     percent,
+    printed,
     source,
     traced,
     traced_in,
@@ -77,12 +79,13 @@ class TracingEnvironment(TemplateEnvironment):
 
     def __init__(self) -> None:
         super().__init__()
+        self.finalize = printed
         self.filters = {name: _keeping(function) for name, function in self.filters.items()}
         self.filters |= growth.bounded({"tojson": _to_json, "join": _join})
 
     @staticmethod
     def concat(parts: Iterable[Any]) -> Traced:
-        return joined("", growth.counted(map(str, parts)))
+        return joined("", growth.counted(map(printed, parts)))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         if operator == "%" and isinstance(left, str) and any(traced_in([left, right])):
@@ -95,9 +98,11 @@ class TracingEnvironment(TemplateEnvironment):
         if type(owner) is str and any(traced_in([args, kwargs])):
             __obj = getattr(joined("", [owner]), __obj.__name__)
         result = super().call(__context, __obj, *args, **kwargs)
-        if type(result) is str and not isinstance(__obj, Macro) and any(traced_in([args, kwargs])):
-            return whole(result, args, kwargs)
-        return result
+        if type(result) is not str or isinstance(__obj, Macro):
+            return result
+        if isinstance(owner, bytes):
+            return Traced(result, source(OUTSIDE, supplied=True) * len(result))
+        return whole(result, args, kwargs) if any(traced_in([args, kwargs])) else result
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         if super().wrap_str_format(value) is None:
@@ -116,7 +121,7 @@ def _keeping(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def keeping(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
-        if not isinstance(result, str) or isinstance(result, Traced):
+        if not isinstance(result, str) or isinstance(result, Traced) or any(result is given for given in (*args, *kwargs.values())):
             return result
         return whole(result, args, kwargs) if any(traced_in([args, kwargs])) else result
 
@@ -130,4 +135,4 @@ def _to_json(value: Any, *args: Any, **kwargs: Any) -> str:
 @wraps(do_map)
 def _join(context: Context, value: Iterable[Any], d: str = "", attribute: str | None = None) -> str:
     parts = value if attribute is None else do_map(context, value, attribute=attribute)
-    return joined(d, map(str, parts))
+    return joined(d, map(printed, parts))

@@ -206,7 +206,7 @@ class ControlTokens:
 def _like(token: AddedToken, content: str, *, special: bool) -> AddedToken:
     return AddedToken(
         content,
-        single_word=token.single_word,
+        single_word=token.single_word and special,
         lstrip=token.lstrip,
         rstrip=token.rstrip,
         normalized=token.normalized if special else False,
