@@ -11,7 +11,7 @@ from protocol.chat import AssistantMessage, UserMessage
 from protocol.errors import BadRequest
 from render_service.control_tokens import Unwritable
 from render_service.conversation import Conversation
-from render_service.encoding import Encoded, Marked, TooManyTokens, common, differs_from
+from render_service.encoding import FORCED, Encoded, Marked, TooManyTokens, common, differs_from, ends_with
 from render_service.guests import blaming
 from render_service.prompt import encoded, too_long
 from render_service.renderer import Renderer, Template
@@ -73,6 +73,13 @@ class TemplateWriter:
             rest = rest[common(opened, untraced(rest)) :]
         return self._marked(self._encoded_behind(rest), rest, len(rest) - (len(text) - length))
 
+    def opened(self, conversation: Conversation, covered: int, ids: Sequence[int]) -> bool:
+        """Whether `ids` end with an assistant's turn that has begun, as far as the template begins it. Raises `BadRequest`."""
+        if isinstance(conversation.messages[covered - 1], AssistantMessage):
+            return False
+        beginning = self._next_turn(conversation.first(covered, add_generation_prompt=True))
+        return not beginning or ends_with(ids, self._encoded_behind(beginning).ids, spare=FORCED)
+
     def rewritten_from(self, conversation: Conversation, ids: list[int]) -> int | None:
         """The first message whose text would be another than in `ids` if all were written anew. Raises `BadRequest`."""
         tokenizer = self.renderer.profile.tokenizer
@@ -133,7 +140,7 @@ class TemplateWriter:
         end = self._turn_end
         whole = Traced(end, source(message, supplied=False) * len(end))
         own = self.renderer.control_tokens.find(end)
-        if _ends_with(ids, self._encoded_behind(whole).ids):
+        if ends_with(ids, self._encoded_behind(whole).ids):
             return whole[len(end) :]
         closes = {*self.renderer.profile.eos_token_ids, *(found.id for found in own[:1])}
         if not ids or ids[-1] not in closes:
@@ -153,10 +160,12 @@ class TemplateWriter:
 
     def _opened(self, conversation: Conversation, covered: int, ids: Sequence[int]) -> str:
         """The beginning of the assistant's turn, if it is what `ids` end with."""
-        before = conversation.first(covered, add_generation_prompt=True)
-        text = self.traced(before)
-        beginning = text[self._length_of_messages(before, text) :]
-        return untraced(beginning) if beginning and _ends_with(ids, self._encoded_behind(beginning).ids) else ""
+        beginning = self._next_turn(conversation.first(covered, add_generation_prompt=True))
+        return untraced(beginning) if beginning and ends_with(ids, self._encoded_behind(beginning).ids) else ""
+
+    def _next_turn(self, conversation: Conversation) -> Traced:
+        text = self.traced(conversation)
+        return text[self._length_of_messages(conversation, text) :]
 
     def _encoded_behind(self, text: Traced) -> Encoded:
         """The ids of text that stands behind a control token: some tokenizers write the beginning of a text in a way of its own."""
@@ -174,7 +183,3 @@ class TemplateWriter:
     def _anchor(self) -> tuple[str, int] | None:
         """A control token that swallows no white space."""
         return self.renderer.control_tokens.one_to_stand_behind()
-
-
-def _ends_with(ids: Sequence[int], end: Sequence[int]) -> bool:
-    return len(end) <= len(ids) and list(ids[len(ids) - len(end) :]) == list(end)

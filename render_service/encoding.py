@@ -1,5 +1,6 @@
 """Text to token ids."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from operator import itemgetter
@@ -7,6 +8,8 @@ from operator import itemgetter
 from tokenizers import Tokenizer
 
 Span = tuple[int, int]
+FORCED = 64
+"""Ids that a client may have put behind the beginning of the assistant's turn, for the model to go on from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,12 @@ def differs_from(anew: Marked, ids: list[int], tokenizer: Tokenizer) -> int | No
     ends = accumulate(map(len, texts))
     same = common(as_it_is, text)
     return next((message for (message, _), end in zip(groups, ends, strict=True) if end > same), groups[-1][0])
+
+
+def ends_with(ids: Sequence[int], end: Sequence[int], *, spare: int = 0) -> bool:
+    """Whether `end` stands at the end, or before up to `spare` more ids."""
+    last = len(ids) - len(end)
+    return any(list(ids[at : at + len(end)]) == list(end) for at in range(last, max(-1, last - spare - 1), -1))
 
 
 def common(one: str, other: str) -> int:

@@ -82,15 +82,16 @@ class Harmony:
         chat = _without_old_reasoning(_chat(messages, tools))
         opening = [chat.pop(0)] if chat and chat[0][1].author.role == Role.DEVELOPER else []
         prompt = self._opening(_system(variables, date), opening) + self._messages(chat)
-        if continue_final_message:
-            last = messages[-1]
-            if not isinstance(last, AssistantMessage) or not last.content or last.tool_calls:
-                raise BadRequest("continue_final_message: the last message has no text to continue", param="continue_final_message")
-            return Marked(prompt.ids[:-1], prompt.messages[:-1])
-        return prompt + self._next_turn(add_generation_prompt)
+        return self._ended(prompt, messages, add_generation_prompt, continue_final_message)
 
     def following(
-        self, messages: Sequence[ChatMessage], covered: int, ids: Sequence[int], *, add_generation_prompt: bool
+        self,
+        messages: Sequence[ChatMessage],
+        covered: int,
+        ids: Sequence[int],
+        *,
+        add_generation_prompt: bool,
+        continue_final_message: bool,
     ) -> Marked:
         """What comes behind `ids`, which are those of the first `covered` messages: the end of an assistant's turn that lacks it,
         and the other messages. Raises `BadRequest`."""
@@ -98,7 +99,21 @@ class Harmony:
         if isinstance(messages[covered - 1], AssistantMessage) and not {*ids[-1:]} & self._message_ends:
             end = Marked.of(self._special("<|end|>"), covered - 1)
         rest = [(index, message) for index, message in _chat(messages, None) if index >= covered]
-        return end + self._messages(_without_old_reasoning(rest)) + self._next_turn(add_generation_prompt)
+        written = end + self._messages(_without_old_reasoning(rest))
+        return self._ended(written, messages, add_generation_prompt, continue_final_message)
+
+    def _ended(self, written: Marked, messages: Sequence[ChatMessage], next_turn: bool, go_on: bool) -> Marked:
+        if not go_on:
+            return written + Marked.of(self.beginning if next_turn else [], OUTSIDE)
+        last = messages[-1]
+        if not isinstance(last, AssistantMessage) or not last.content or last.tool_calls:
+            raise BadRequest("continue_final_message: the last message has no text to continue", param="continue_final_message")
+        return Marked(written.ids[:-1], written.messages[:-1])
+
+    @cached_property
+    def beginning(self) -> list[int]:
+        """What begins the assistant's turn."""
+        return [*self._special("<|start|>"), *self.encoding.encode("assistant")]
 
     @cached_property
     def _message_ends(self) -> frozenset[int]:
@@ -106,9 +121,6 @@ class Harmony:
 
     def _special(self, token: str) -> list[int]:
         return list(self.encoding.encode(token, allowed_special={token}))
-
-    def _next_turn(self, wanted: bool) -> Marked:
-        return Marked.of([*self._special("<|start|>"), *self.encoding.encode("assistant")] if wanted else [], OUTSIDE)
 
     def _opening(self, system: Message, developer: Sequence[tuple[int, Message]]) -> Marked:
         # Harmony's system message says whether there are functions, so the library must see both at once.
@@ -133,7 +145,7 @@ class Harmony:
         long, chat = _long_texts(chat)
         try:
             ids = list(write(chat))
-        except HarmonyError as error:
+        except (HarmonyError, ValueError) as error:
             raise BadRequest(f"messages: harmony cannot write this chat: {error}", param="messages") from error
         at = 0
         # A text part is encoded alone, so this is what the library would give.

@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from model_profile.provenance import OUTSIDE
+from protocol.errors import BadRequest
 from protocol.generate import TokenIdentity
 from render_service.conversation import Conversation, sampled_ids
 from render_service.encoding import Marked
+
+MAX_ANSWERS = 100
+"""For each the conversation is written once, up to it."""
 
 
 class Writer(Protocol):
@@ -24,6 +28,10 @@ class Writer(Protocol):
 
     def following(self, conversation: Conversation, covered: int, ids: Sequence[int]) -> Marked:
         """What comes behind `ids`, which are those of the first `covered` messages."""
+        ...
+
+    def opened(self, conversation: Conversation, covered: int, ids: Sequence[int]) -> bool:
+        """Whether `ids`, those of the first `covered` messages, end with an assistant's turn that has begun and no more."""
         ...
 
     def rewritten_from(self, conversation: Conversation, ids: list[int]) -> int | None:
@@ -50,24 +58,29 @@ def extend(writer: Writer, conversation: Conversation) -> Extended:
         owners.extend(piece.messages)
         sampled.extend([own] * len(piece.ids))
 
+    brought = [place for place, message in enumerate(messages) if sampled_ids(message) is not None]
     prefix = conversation.prefix
     covered = prefix.messages if prefix else 0
+    answers = [place for place in brought if place >= covered]
+    if len(answers) > MAX_ANSWERS:
+        raise BadRequest(
+            f"messages: {len(answers)} of them bring ids, and no more than {MAX_ANSWERS} may that no prefix covers",
+            param="messages",
+        )
     if prefix:
         add(Marked.of(prefix.token_ids, OUTSIDE))
     prefix_len = len(ids)
-    while True:
-        answer = next((place for place in range(covered, len(messages)) if sampled_ids(messages[place]) is not None), None)
-        upto = conversation if answer is None else conversation.first(answer, add_generation_prompt=True)
+    for answer in answers:
+        asked = conversation.first(answer, add_generation_prompt=True)
         if covered == 0:
-            add(writer.written(upto))
-        elif answer != covered and not (answer is None and covered == len(messages) and conversation.continue_final_message):
-            add(writer.following(upto, covered, ids))
-        if answer is None:
-            break
+            add(writer.written(asked))
+        elif answer != covered or not writer.opened(asked, covered, ids):
+            add(writer.following(asked, covered, ids))
         own = sampled_ids(messages[answer])
         assert own is not None
         add(Marked.of(own, answer), own=True)
-        prefix_len = len(ids)
-        covered = answer + 1
+        prefix_len, covered = len(ids), answer + 1
+    if covered < len(messages) or not conversation.continue_final_message:
+        add(writer.following(conversation, covered, ids))
     identity = TokenIdentity(prefix_len=prefix_len, rewritten_from=writer.rewritten_from(conversation, ids))
     return Extended(Marked(ids, owners), sampled, identity)

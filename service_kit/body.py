@@ -8,6 +8,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import Response
 from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
+from pydantic_core import from_json
 
 from protocol.base import Wire
 from protocol.errors import BadRequest, ErrorResponse, invalid
@@ -20,6 +21,7 @@ _REF = "#/components/schemas/{model}"
 
 def parse(model: type[T], body: str | bytes) -> T:
     """The body as `model`. Raises `BadRequest` that names the wrong field. CPU-bound: see `offload`."""
+    _check_numbers(body)
     try:
         if len(body) < BIG:
             return model.model_validate_json(body)
@@ -32,6 +34,7 @@ def parse(model: type[T], body: str | bytes) -> T:
 
 def parse_as(adapter: TypeAdapter[Any], body: bytes) -> Any:
     """Like `parse`, for a union of types."""
+    _check_numbers(body)
     try:
         if len(body) < BIG:
             return adapter.validate_json(body)
@@ -40,6 +43,17 @@ def parse_as(adapter: TypeAdapter[Any], body: bytes) -> Any:
             return adapter.validate_json(body)
     except ValidationError as error:
         raise invalid(error) from error
+
+
+def _check_numbers(body: str | bytes) -> None:
+    """Refuses `NaN` and `Infinity`, which no JSON has, and which readers further on would stumble over. Raises `BadRequest`."""
+    # Mostly they are words of a text, so that they are there is no more than a reason to look.
+    there = any(name in body for name in ("NaN", "Infinity")) if isinstance(body, str) else b"NaN" in body or b"Infinity" in body
+    if there:
+        try:
+            from_json(body, allow_inf_nan=False)
+        except ValueError as error:
+            raise BadRequest(f"the body is no JSON: {error}") from error
 
 
 MAX_VALUES = 4_000_000

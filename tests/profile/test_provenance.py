@@ -150,6 +150,28 @@ def test_templates_keep_sources(program: str, content: str) -> None:
     assert right(text)
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        *("{{ messages }}", "{{ [m.content] }}", "{{ m.content.split(' ') }}", "{{ m.content.split(' ') ~ '' }}", "{{ dict(m) }}"),
+        *("{{ [[m.content]] | join }}", "{{ messages | map(attribute='content') | list }}", "{{ m.values() | list }}"),
+        *("{{ namespace(a=m.content) }}", "{{ m.content.encode() }}", "{{ m.content.encode().decode() }}", "{{ word }}"),
+        *("{{ 'z'.translate({122: m.content}) }}", "{{ '{}'.format([m.content]) }}", "{{ [m.content] | string }}"),
+        "{{ '%s' % [m.content] }}",
+        "{% macro say() %}{{ kwargs }}{{ varargs }}{% endmacro %}{{ say(m.content, x=m.content) }}",
+    ],
+)
+def test_what_is_printed_as_a_value_is_the_clients(program: str) -> None:
+    """Lists, mappings and the like show texts that nobody wrote as such."""
+    given = TemplateInput([{"role": "user", "content": "A B"}], variables={"word": ["A"]})
+    template = ChatTemplate("{% set m = messages | first %}a" + program + "b")
+    text = template.trace(given)
+    assert text == template.write(given)
+    assert {is_supplied(own) for own in text.sources[1:-1]} == {True}
+    assert not is_supplied(text.sources[0])
+    assert not is_supplied(text.sources[-1])
+
+
 @pytest.mark.parametrize("program", ["{{ m | tojson }}", "{{ [m.content, 'a'] | tojson }}", "{{ m.content | e }}"])
 def test_what_a_filter_makes_of_the_clients_text_is_the_clients(program: str) -> None:
     template = ChatTemplate("{% set m = messages | first %}" + program + "a")

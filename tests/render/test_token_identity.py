@@ -248,3 +248,78 @@ def test_an_open_turn_needs_its_answer() -> None:
             messages=[*say("Hi")["messages"], *say("Hi?")["messages"]],
             prefix={"token_ids": asked, "messages": 1},
         )
+
+
+def hello(family: str, *, ended: bool = True) -> JsonObject:
+    ids = profile(family).tokenizer.encode(opened(family, "Hello"), add_special_tokens=False).ids
+    end = [profile(family).tokenizer.token_to_id(ENDS[family])] if ended else []
+    return {"role": "assistant", "content": "Hello", "token_ids": [*ids, *end]}
+
+
+def shown(family: str, **request: Any) -> str:
+    ids = render_chat(renderer(family), **request)["token_ids"]
+    return profile(family).tokenizer.decode(ids, skip_special_tokens=False)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("family", ["qwen3", "smollm2", "llama3_1"])
+def test_two_answers_in_a_row_are_two_turns(family: str, ended: bool) -> None:
+    own = hello(family, ended=ended)
+    without = {"role": "assistant", "content": "Hello"}
+    asked = [*say("a")["messages"], own, own, *say("b")["messages"]]
+    assert shown(family, messages=asked) == shown(family, messages=[asked[0], without, without, asked[-1]])
+
+
+def test_two_answers_in_a_row_in_harmony() -> None:
+    own = hello("gptoss")
+    said = "<|start|>assistant<|channel|>final<|message|>Hello<|return|>"
+    assert said + said + "<|start|>user" in shown("gptoss", messages=[*say("a")["messages"], own, own, *say("b")["messages"]])
+
+
+@pytest.mark.parametrize("family", ["smollm2", "qwen3", "gptoss"])
+def test_a_prefix_that_begins_the_answers_turn(family: str) -> None:
+    """Its answer may come with ids or as text, also after what the client forced; none may be left out."""
+    asked = say("hi")["messages"]
+    begun = {"token_ids": render_chat(renderer(family), messages=asked)["token_ids"], "messages": 1}
+    text = {"role": "assistant", "content": "Hello"}
+    rest = say("y")["messages"]
+    plain = shown(family, messages=[*asked, text, *rest])
+    assert shown(family, messages=[*asked, text, *rest], prefix=begun) == plain
+    assert shown(family, messages=[*asked, hello(family), *rest], prefix=begun).replace("<|return|>", "<|end|>") == plain
+    for messages in (asked, [*asked, *rest]):
+        with pytest.raises(BadRequest) as caught:
+            render_chat(renderer(family), messages=messages, prefix=begun)
+        assert caught.value.param == "prefix"
+    more = profile(family).tokenizer.encode("So", add_special_tokens=False).ids
+    forced = {"token_ids": [*begun["token_ids"], *more], "messages": 1}
+    answer = render_chat(renderer(family), messages=[*asked, hello(family), *rest], prefix=forced)
+    assert answer["token_ids"][: len(forced["token_ids"])] == forced["token_ids"]
+    assert answer["token_identity"]["prefix_len"] == len(forced["token_ids"]) + len(hello(family)["token_ids"])
+
+
+def test_a_prefix_that_does_not_begin_the_answers_turn_gets_its_beginning() -> None:
+    asked = say("hi")["messages"]
+    alone = render_chat(renderer("qwen3"), messages=asked, add_generation_prompt=False)["token_ids"]
+    messages = [*asked, hello("qwen3"), *say("y")["messages"]]
+    found = shown("qwen3", messages=messages, prefix={"token_ids": alone, "messages": 1})
+    assert found == shown("qwen3", messages=messages)
+
+
+def test_harmony_continues_a_last_text_behind_earlier_ids() -> None:
+    messages = [*say("a")["messages"], hello("gptoss"), *say("b")["messages"], {"role": "assistant", "content": "part"}]
+    assert shown("gptoss", messages=messages, continue_final_message=True).endswith("<|message|>part")
+
+
+def test_how_many_answers_may_bring_ids() -> None:
+    """For each the conversation is written anew, so a prefix must cover what is more."""
+    many = [message for _ in range(101) for message in (*say("a")["messages"], hello("smollm2"))]
+    with pytest.raises(BadRequest, match="100") as caught:
+        render_chat(renderer("smollm2"), messages=[*many, *say("b")["messages"]])
+    assert caught.value.param == "messages"
+    few = [message for _ in range(3) for message in (*say("a")["messages"], hello("smollm2"))]
+    so_far = [*render_chat(renderer("smollm2"), messages=few[:-1])["token_ids"], *few[-1]["token_ids"]]
+    covered = {"token_ids": so_far, "messages": len(few)}
+    assert (
+        render_chat(renderer("smollm2"), messages=[*few, *say("b")["messages"]], prefix=covered)["token_ids"][: len(so_far)]
+        == so_far
+    )
