@@ -135,6 +135,12 @@ class ChatCompletionRequest(GenerationRequest):
     chat_template: str | None = None
     chat_template_kwargs: JsonObject | None = None
     return_prompt_text: bool | None = None
+    # Known, so that they can be refused by name.
+    functions: Any = None
+    function_call: Any = None
+    modalities: Any = None
+    audio: Any = None
+    web_search_options: Any = None
     prefix: Prefix | None = None
     history: Literal["extend", "canonical"] = "extend"
     return_token_sources: bool = False

@@ -1,6 +1,6 @@
 """The fields that requests of several shapes share."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -58,6 +58,12 @@ class CommonRequest(Wire):
     kv_transfer_params: JsonObject | None = None
     ec_transfer_params: JsonObject | None = None
     vllm_xargs: JsonObject | None = None
+    # Known, so that they can be refused by name.
+    watermarking: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
 
 
 class GenerationRequest(CommonRequest):

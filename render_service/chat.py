@@ -8,7 +8,6 @@ from protocol.errors import BadRequest
 from protocol.parse_context import ParseContext
 from render_service.conversation import Conversation
 from render_service.renderer import Renderer
-from render_service.sampling import unsupported
 from render_service.turn import Turn, answer
 from render_service.variables import effort_variable, own_variables
 from service_kit.body import parse
@@ -23,8 +22,6 @@ def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
 
 def turn(request: ChatCompletionRequest, body: bytes) -> Turn:
     """Raises `BadRequest`."""
-    if request.return_prompt_text:
-        raise unsupported("return_prompt_text")
     newer = request.max_completion_tokens
     return Turn(
         conversation=conversation(request, body),

@@ -28,6 +28,10 @@ _UNSUPPORTED = (
     "thinking_token_budget",
     "repetition_detection",
     "vllm_xargs",
+    "watermarking",
+    *("guided_json", "guided_regex", "guided_choice", "guided_grammar"),
+    *("functions", "function_call", "modalities", "audio", "web_search_options"),
+    *("prompt_embeds", "return_prompt_text"),
 )
 
 
@@ -70,9 +74,9 @@ def _params(
 ) -> SamplingParams:
     profile = renderer.profile
     for name in _UNSUPPORTED:
-        value = getattr(request, name)
-        # Asking for nothing is fine; 0 asks for something.
-        if value is not None and value is not False and value not in ([], {}):
+        value = getattr(request, name, None)
+        # Asking for nothing, or for text, is fine; 0 asks for something.
+        if value is not None and value is not False and value not in ([], {}, ["text"]):
             raise unsupported(name)
     if request.length_penalty != 1.0:
         raise unsupported("length_penalty")

@@ -120,6 +120,14 @@ def test_completion_logprobs() -> None:
         ("repetition_detection", {"a": 1}),
         ("vllm_xargs", {"a": 1}),
         ("return_prompt_text", True),
+        ("watermarking", True),
+        ("guided_json", {"type": "object"}),
+        ("guided_choice", ["a"]),
+        ("functions", [{"name": "f"}]),
+        ("function_call", "auto"),
+        ("modalities", ["text", "audio"]),
+        ("audio", {"voice": "x"}),
+        ("web_search_options", {"a": 1}),
         ("logit_bias", {"49152": 1}),
         ("logit_bias", {"x": 1}),
         ("logit_bias", {"-1": 1}),
@@ -147,7 +155,13 @@ def test_top_logprobs_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "param"), [({"suffix": "s"}, "suffix"), ({"best_of": 2}, "best_of"), ({"echo": True, "logprobs": 1}, "echo")]
+    ("request_", "param"),
+    [
+        ({"suffix": "s"}, "suffix"),
+        ({"prompt_embeds": "x"}, "prompt_embeds"),
+        ({"best_of": 2}, "best_of"),
+        ({"echo": True, "logprobs": 1}, "echo"),
+    ],
 )
 def test_refused_for_completions(request_: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequest, match=param) as caught:
@@ -162,6 +176,7 @@ def test_neutral_values_are_welcome() -> None:
         "response_format": {"type": "text"},
         "length_penalty": 1.0,
         "vllm_xargs": {},
+        "modalities": ["text"],
     }
     assert params(**neutral) == params()
     assert render_completion(renderer("tiny"), prompt="x", suffix="", best_of=1, n=1)
