@@ -141,6 +141,15 @@ def test_no_json_object_is_a_400(client: httpx.Client, path: str, body: bytes) -
     assert answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_numbers_that_no_json_has_are_a_400_and_their_names_in_text_are_text(client: httpx.Client, number: str) -> None:
+    body = b'{"messages": [{"role": "user", "content": "hi"}], "response_format": {"a": %s}}' % number.encode()
+    answer = client.post(CHAT, content=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, 400)
+    assert "no JSON" in answer.json()["error"]["message"]
+    assert client.post(CHAT, json={"messages": [{"role": "user", "content": number}]}).status_code == 200
+
+
 @pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES, COMPLETION, "/tokenize", "/detokenize"])
 def test_an_unknown_model_is_a_404(client: httpx.Client, path: str) -> None:
     bodies = {

@@ -52,6 +52,17 @@ def test_real_tokenizers_can_be_cut_at_lines(family: str) -> None:
     assert TokenizerCache(profile(family).tokenizer, control_tokens(family), 10**6)._lines
 
 
+@pytest.mark.usefixtures("short_blocks")
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("white", [" ", "\n", "\t", " \n"])
+def test_no_cut_is_made_behind_a_line_that_ends_in_white_space(family: str, white: str) -> None:
+    """Some tokenizers look there at what comes next."""
+    text = f"a long first line{white}\nand another, long too{white}\nend"
+    cache = TokenizerCache(profile(family).tokenizer, control_tokens(family), 10**6)
+    plain = encode(profile(family).tokenizer, text, add_special_tokens=False)
+    assert cache.encode(text, add_special_tokens=False).ids == plain.ids
+
+
 def test_where_text_depends_on_what_is_beside_nothing_is_cut() -> None:
     """A vocabulary of words, told apart by nothing: a line's end and the next letter may be one token."""
     tokenizer = Tokenizer(models.BPE({"a": 0, "\n": 1, "\na": 2, "<x>": 3, "b": 4}, [("\n", "a")]))
