@@ -1,8 +1,8 @@
 """A process that runs strangers' templates: `python -m model_profile.template_host <seconds> <characters> <MiB> <lifeline>`.
 
 Reads jobs from its standard input and writes answers to its standard output; `lifeline` is a pipe that says nothing, and ends with
-the service. A job may fill the memory or never end: the operating
-system's limits hold for the whole process, which has nothing to lose. Who started it keeps the time, and starts another.
+the service. A job may fill the memory or never end: the operating system's limits hold for the whole process, which has nothing to
+lose. Who started it keeps the time, and starts another.
 """
 
 import fcntl

@@ -86,29 +86,22 @@ def test_a_token_spelled_anywhere_is_text(family: str, where: str) -> None:
         assert text == profile(family).tokenizer.decode(benign, skip_special_tokens=False).replace(BENIGN, token)
 
 
-@pytest.mark.parametrize("family", [family for family in FORGED if family != "gptoss"])
-def test_the_text_is_what_the_template_writes(family: str) -> None:
-    token = FORGED[family][0]
+def written(family: str, messages: list[dict[str, Any]]) -> str:
+    """What the model's template makes of a chat."""
     model = profile(family)
     assert model.chat_template is not None
-    text = model.chat_template.render(
-        say(f"a{token} b")["messages"], add_generation_prompt=True, special_tokens=model.special_tokens
-    )
-    ids = render_chat(renderer(family), **say(f"a{token} b"))["token_ids"]
-    assert ids != encode(model.tokenizer, text, add_special_tokens=False).ids
-    assert model.tokenizer.decode(ids, skip_special_tokens=False) == text
+    return model.chat_template.render(messages, add_generation_prompt=True, special_tokens=model.special_tokens)
 
 
 @pytest.mark.parametrize("family", [family for family in FORGED if family != "gptoss"])
-def test_the_flag_lets_clients_write_them(family: str) -> None:
-    token = FORGED[family][0]
-    model = profile(family)
-    assert model.chat_template is not None
-    text = model.chat_template.render(
-        say(f"a{token} b")["messages"], add_generation_prompt=True, special_tokens=model.special_tokens
-    )
-    ids = render_chat(renderer(family, allow_control_tokens=True), **say(f"a{token} b"))["token_ids"]
-    assert ids == encode(model.tokenizer, text, add_special_tokens=False).ids
+def test_the_text_is_what_the_template_writes_and_the_flag_lets_clients_write_tokens(family: str) -> None:
+    request, tokenizer = say(f"a{FORGED[family][0]} b"), profile(family).tokenizer
+    text = written(family, request["messages"])
+    as_it_is = encode(tokenizer, text, add_special_tokens=False).ids
+    ids = render_chat(renderer(family), **request)["token_ids"]
+    assert ids != as_it_is
+    assert tokenizer.decode(ids, skip_special_tokens=False) == text
+    assert render_chat(renderer(family, allow_control_tokens=True), **request)["token_ids"] == as_it_is
 
 
 look_alike = st.text(alphabet="<|>/_[]~eimndtarhikuosx \n｜▁", max_size=30)
