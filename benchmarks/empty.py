@@ -25,17 +25,21 @@ async def sized(body: dict[str, Any], size: int) -> Response:
     return Response(b'"' + b"0" * (size - 2) + b'"', media_type="application/json")
 
 
-if __name__ == "__main__":
+def serve(app: FastAPI) -> None:
+    """On the `--port` of the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
-    port = parser.parse_args().port
     uvicorn.run(
         app,
         host="127.0.0.1",
-        port=port,
+        port=parser.parse_args().port,
         loop="uvloop",
         http="httptools",
         log_level="warning",
         access_log=False,
         timeout_keep_alive=75,
     )
+
+
+if __name__ == "__main__":
+    serve(app)

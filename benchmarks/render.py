@@ -1,8 +1,9 @@
 """What render costs, as ratios taken in one run: `python -m benchmarks.render [--peer <virtual environment with vLLM>]`.
 
 - chats of several sizes (Qwen3's tokenizer and template) over HTTP, one at a time and over four connections, against the bare call
-(transformers' `apply_chat_template`, in process) and an empty FastAPI endpoint, and against vLLM's render service - a long
-conversation with a new last message each time: one that the service has not seen before, against one that it has
+(transformers' `apply_chat_template`) in process plus an empty FastAPI endpoint, against the bare call behind such an endpoint, and
+against vLLM's render service - a long conversation with a new last message each time: one that the service has not seen before,
+and one that it has, against a service that keeps nothing
 
 All take turns at the same chats, of which none comes twice: a cache must not make up for what a new chat costs.
 """
@@ -14,12 +15,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain, count
-from typing import Any, Protocol
+from typing import Protocol
 
 from rich.console import Console
 from rich.table import Table
-from transformers import PreTrainedTokenizerFast
 
+from benchmarks.bare import call
 from benchmarks.chats import JsonObject, chat, conversation
 from benchmarks.connection import Connection
 from benchmarks.peer import vllm
@@ -28,7 +29,7 @@ from tests.tokenizers import MAX_MODEL_LEN, folder
 
 SIZES = {200: 60, 4000: 30, 32_000: 12}
 """Turns by the tokens of the prompt, about."""
-PREFIX, PREFIX_TURNS = 30_000, 30
+PREFIX, PREFIX_TURNS = 30_000, 6
 WARM_UP = 2
 FILL = 20
 """Large chats before all others: a tokenizer remembers the first ten thousand words that it meets, and none may know more than
@@ -107,15 +108,12 @@ class Service:
 
 
 class Bare:
-    """The call that render stands for, as it is made in process. It runs in a thread, as ours does: what the main thread allocates
-    lies between what loading has left there, which makes tokenizing half as slow again."""
+    """The bare call in process. It runs in a thread, as ours does: what the main thread allocates lies between what loading has
+    left there, which makes tokenizing half as slow again."""
 
     name = "bare call, in process"
 
     def __init__(self) -> None:
-        files = folder("qwen3")
-        template = json.loads((files / "tokenizer_config.json").read_bytes())["chat_template"]
-        self.tokenizer: Any = PreTrainedTokenizerFast(tokenizer_file=str(files / "tokenizer.json"), chat_template=template)
         self._thread = ThreadPoolExecutor(1)
 
     def one(self, request: JsonObject) -> tuple[float, list[int]]:
@@ -123,9 +121,7 @@ class Bare:
 
     def _call(self, request: JsonObject) -> tuple[float, list[int]]:
         started = time.perf_counter()
-        ids: list[int] = self.tokenizer.apply_chat_template(
-            request["messages"], tools=request["tools"], add_generation_prompt=True, tokenize=True, return_dict=False
-        )
+        ids = call(request)
         return (time.perf_counter() - started) * 1000, ids
 
 
@@ -185,11 +181,14 @@ def at_once(services: list[Service], size: int) -> dict[str, Times]:
 
 
 def one_size(table: Table, services: list[Service], bare: Bare, empty: Empty, size: int) -> None:
+    """The first of the services is ours, the second the least one."""
     single, length = one_by_one([*services, bare, empty], size)
     crowd = at_once(services, size)
-    own, *others = (service.name for service in services)
+    own, least, *others = (service.name for service in services)
     ratio = single[own].median / (single[bare.name].median + single[empty.name].median)
     table.add_row(f"{length:,}", own, *single[own].cells, f"{ratio:.2f}", "of bare + empty", "<= 1.3")
+    ratio = single[own].median / single[least].median
+    table.add_row("", least, *single[least].cells, f"{ratio:.2f}", "tandem / this", "<= 1.3")
     table.add_row("", f"{own}, {CONNECTIONS} connections", *crowd[own].cells)
     for name in others:
         ratio = single[name].median / single[own].median
@@ -201,40 +200,51 @@ def one_size(table: Table, services: list[Service], bare: Bare, empty: Empty, si
     table.add_row("", f"{empty.name}, kB {kilobytes}", *single[empty.name].cells, end_section=True)
 
 
-def turns(table: Table, services: list[Service]) -> None:
+def turns(table: Table, own: Service, uncached: Service, others: list[Service]) -> None:
     """Last messages after a history that is another each time, and after the same one."""
-    new, known = [Times() for _ in services], [Times() for _ in services]
+    services = [own, uncached, *others]
+    new, known = {each.name: Times() for each in services}, {each.name: Times() for each in services}
     for turn in range(WARM_UP + PREFIX_TURNS):
-        for service, cold, warm in zip(services, new, known, strict=True):
-            both = [(cold, conversation(PREFIX, turn, 0)), (warm, conversation(PREFIX, -1, turn))]
-            for times, request in both if turn % 2 else both[::-1]:  # else each might meet the same thread of a pool every time
-                times.add([service.one(request)[0]])
-    for service, cold, warm in zip(services, new, known, strict=True):
-        table.add_row(f"{PREFIX:,} + a message", f"{service.name}, new prefix", *cold.cells)
-        ratio = f"{cold.median / warm.median:.2f}"
-        table.add_row("", f"{service.name}, known prefix", *warm.cells, ratio, "times as fast as new", ">= 5")
+        seeds = range(turn * TURN, (turn + 1) * TURN)
+        for service in services:
+            both = [
+                (new, [conversation(PREFIX, seed, 0) for seed in seeds]),
+                (known, [conversation(PREFIX, -1, seed) for seed in seeds]),
+            ]
+            for times, requests in both if turn % 2 else both[::-1]:
+                times[service.name].add([service.one(request)[0] for request in requests])
+    for index, service in enumerate(services):
+        warm = known[service.name]
+        table.add_row("" if index else f"{PREFIX:,} + a message", f"{service.name}, new prefix", *new[service.name].cells)
+        ratio = f"{warm.median / known[own.name].median:.2f}"
+        aim = (ratio, "of tandem", ">= 5") if index else ()
+        table.add_row("", f"{service.name}, known prefix", *warm.cells, *aim)
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--peer", help="a virtual environment that vLLM is installed in")
     given = arguments.parse_args()
-    flags = ("--model", str(folder("qwen3")), "--served-model-name", "m", "--max-model-len", str(MAX_MODEL_LEN))
+    model = ("--model", str(folder("qwen3")), "--served-model-name", "m", "--max-model-len", str(MAX_MODEL_LEN))
+    flags = (*model, "--log-level", "warning")
     table = Table("prompt tokens", "", "requests/s", "p50 ms", "p99 ms", "ratio", "", "aim", title=TITLE)
     with (
-        server("tandem", "render", *flags, "--log-level", "warning") as own,
+        server("tandem", "render", *flags) as own,
+        server("tandem", "render", *flags, "--tokenizer-cache-mib", "0") as uncached,
+        server("benchmarks.bare") as least,
         server("benchmarks.empty") as empty,
         vllm(given.peer) as theirs,
     ):
-        services = [Service("tandem", own), *([Service("vLLM", theirs)] if theirs else [])]
-        bare, nothing = Bare(), Empty(empty, services[0])
+        ours, peers = Service("tandem", own), [Service("vLLM", theirs)] if theirs else []
+        services = [ours, Service("bare call, served", least), *peers]
+        bare, nothing = Bare(), Empty(empty, ours)
         remembering: list[Side] = [*services, bare]
         for request in fresh(max(SIZES), FILL):
             for side in remembering:
                 side.one(request)
         for size in SIZES:
             one_size(table, services, bare, nothing, size)
-        turns(table, services)
+        turns(table, ours, Service("tandem without its cache", uncached), peers)
     Console(width=140).print(table)
 
 
