@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from fastapi import FastAPI
-from pydantic import Field
+from pydantic import ByteSize, Field
 
 from generate_worker.admission import Limits
 from generate_worker.engine.base import Engine, Observer
@@ -39,6 +39,12 @@ class WorkerSettings(ServiceSettings):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="Precision of weights and KV cache; auto is float32 on the CPU, bfloat16 on CUDA."
     )
+    kv_cache_memory: Annotated[ByteSize, Field(ge=1)] | None = Field(
+        None,
+        description="Memory of the KV cache (512MiB, 4GiB). By default a quarter of what is free on the CPU, 4 GiB at most, and 85 "
+        "per cent of what the model leaves free on CUDA.",
+    )
+    enable_prefix_caching: bool = Field(True, description="Let a prompt reuse what others that began alike have computed.")
     max_num_seqs: Annotated[int, Field(ge=1, le=1024)] = Field(8, description="Choices that are decoded at once.")
     max_queue: Annotated[int, Field(ge=0)] = Field(64, description="Requests that may wait; 503 beyond.")
     prefill_chunk_tokens: Annotated[int, Field(ge=1)] | None = Field(
@@ -100,10 +106,12 @@ def _torch(settings: WorkerSettings, observer: Observer) -> tuple[Engine, Limits
         settings.model,
         device=settings.device,
         dtype=settings.dtype,
-        slots=settings.max_num_seqs,
+        max_seqs=settings.max_num_seqs,
         max_queue=settings.max_queue,
         max_model_len=settings.max_model_len,
         chunk_tokens=settings.prefill_chunk_tokens,
+        kv_memory=settings.kv_cache_memory,
+        shares_prefixes=settings.enable_prefix_caching,
         threads=settings.torch_threads,
         observer=observer,
     )
@@ -111,20 +119,21 @@ def _torch(settings: WorkerSettings, observer: Observer) -> tuple[Engine, Limits
 
 
 def _replay(settings: WorkerSettings, observer: Observer) -> tuple[Engine, Limits]:
+    from generate_worker.engine.block_pool import BlockPool, blocks_for
     from generate_worker.engine.replay_engine import Pace, ReplayEngine, Script, Synthetic
     from generate_worker.engine.scheduler import Scheduler
 
     eos = settings.replay_eos_token_id
     stop_tokens = StopTokens(eos, frozenset(() if eos is None else (eos,)))
     max_model_len = settings.max_model_len or 8192
+    pool = BlockPool(blocks_for(max_model_len) * settings.max_num_seqs)
     source = (
         Script.read(settings.replay_script) if settings.replay_script else Synthetic(settings.replay_vocab_size, stop_tokens.all)
     )
     engine = ReplayEngine(
         source,
         Pace(settings.replay_tokens_per_second, settings.replay_chunk_size),
-        Scheduler(settings.max_num_seqs, _UNLIMITED, settings.max_queue),
-        max_model_len,
+        Scheduler(pool, settings.max_num_seqs, _UNLIMITED, settings.max_queue, settings.enable_prefix_caching),
         observer,
     )
     return engine, _limits(settings, settings.replay_vocab_size, max_model_len, stop_tokens)

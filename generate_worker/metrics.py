@@ -13,7 +13,8 @@ class WorkerMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._prompt_tokens = metrics.counter("prompt_tokens", "Prompt tokens of requests whose prefill began.")
+        told = "Prompt tokens of requests that began, by whether they were found in the KV cache."
+        self._prompt_tokens = metrics.counter("prompt_tokens", told, ("cached",))
         self._generated_tokens = metrics.counter("generated_tokens", "Token ids sampled, stopping ones included.")
         self._finished = metrics.counter("choices_finished", "Choices that ended, by reason (error: requests).", ("reason",))
         self._aborted = metrics.counter("choices_aborted", "Choices ended by an abort or by a client that left.")
@@ -33,8 +34,10 @@ class WorkerMetrics:
         gauge("requests_waiting", "Requests in the queue.", lambda stats: stats.waiting)
         gauge("slots_used", "Choices that run now.", lambda stats: stats.slots_used)
         gauge("slots_total", "Choices that can run at once.", lambda stats: stats.slots_total)
-        gauge("kv_tokens_used", "Positions whose keys and values are held.", lambda stats: stats.kv_tokens_used)
-        gauge("kv_tokens_total", "Positions that all slots together may hold.", lambda stats: stats.kv_tokens_total)
+        gauge("kv_tokens_used", "Positions of the KV cache that running choices hold.", lambda stats: stats.kv_tokens_used)
+        gauge("kv_tokens_cached", "Free positions whose content can still be found again.", lambda stats: stats.kv_tokens_cached)
+        gauge("kv_tokens_total", "Positions of the KV cache.", lambda stats: stats.kv_tokens_total)
+        gauge("preemptions", "Times that a choice gave its blocks to another.", lambda stats: stats.preemptions)
 
     def _steps(self, steps: list[Step]) -> None:
         for step in steps:
@@ -51,7 +54,8 @@ class WorkerMetrics:
             self._aborted.inc()
         if step.summary is not None:
             timings = step.summary.timings
-            self._prompt_tokens.inc(step.summary.computed_prompt_tokens)
+            self._prompt_tokens.labels("no").inc(step.summary.computed_prompt_tokens)
+            self._prompt_tokens.labels("yes").inc(step.summary.cached_tokens)
             self._queue.observe(timings.queue_ms * _MS)
             if timings.ttft_ms is not None:
                 self._ttft.observe(timings.ttft_ms * _MS)

@@ -5,10 +5,21 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from protocol.errors import TandemError
 from protocol.generate import FinishReason, Timings
 from protocol.sampling import SamplingParams
+
+
+class Grammar(Protocol):
+    """What may come next in one choice. Called in the engine's thread."""
+
+    def allowed(self) -> bytes:
+        """A bit for each token id, the lowest bit of the first byte being that of id 0. Ids beyond the last are not allowed."""
+
+    def advance(self, token_id: int) -> None:
+        """The choice goes on with this id, which was allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +27,8 @@ class EngineRequest:
     """An admitted request: every default filled in, every bound checked.
 
     `max_tokens` and `params.min_tokens` count the ids of one choice, those in `resumed_ids` included. `stop_ids` holds all ids that
-    end a choice; `primary_eos` is the one whose `stop_reason` is null (None where eos is ignored).
+    end a choice; `primary_eos` is the one whose `stop_reason` is null (None where eos is ignored). `grammar` makes a choice's own
+    reader of the structure that its output must have, `resumed_ids` read already.
     """
 
     request_id: str
@@ -28,6 +40,8 @@ class EngineRequest:
     primary_eos: int | None = None
     resumed_ids: tuple[int, ...] = ()
     priority: int = 0
+    cache_salt: str | None = None
+    grammar: Callable[[], Grammar] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +63,15 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What is known when the last choice of a request has ended. `computed_prompt_tokens` is 0 if it never left the queue."""
+    """What is known when the last choice of a request has ended. Of its prompt, `cached_tokens` were found computed and
+    `computed_prompt_tokens` were computed for it; both are 0 if it never left the queue. `prompt_scores`, where asked for: one a
+    prompt token, None for the first."""
 
     completion_tokens: int
+    cached_tokens: int
     computed_prompt_tokens: int
     timings: Timings
+    prompt_scores: tuple[Score | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +105,18 @@ Step = TokenStep | DoneStep
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A moment's load. Slots are choices that run at once; KV tokens are positions whose keys and values are held."""
+    """A moment's load. Slots are choices that run at once, of `running` requests; `waiting` requests have not begun. KV tokens are
+    positions of the cache: held by choices that run, left there by others to be found again, and all. `preemptions` counts from the
+    start on."""
 
     running: int
     waiting: int
     slots_used: int
     slots_total: int
     kv_tokens_used: int
+    kv_tokens_cached: int
     kv_tokens_total: int
+    preemptions: int = 0
 
 
 class Generation:

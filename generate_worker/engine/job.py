@@ -8,28 +8,54 @@ from protocol.generate import FinishReason, Timings
 
 
 class Job:
-    """Times are in seconds of one monotonic clock. `cancelled` asks the engine to end the job at the next step's end."""
+    """Times are in seconds of one monotonic clock. `cancelled` asks the engine to end the job at the next step's end.
 
-    __slots__ = ("arrival", "cancelled", "enqueued", "first_token", "generation", "request", "sequences", "started")
+    `cached_tokens` are prompt tokens that were found computed when it began. `prompt_scores` are filled, where they are asked for,
+    as the first choice's prompt is computed: one a position, none for the first.
+    """
 
-    def __init__(self, generation: Generation, arrival: int, now: float) -> None:
+    __slots__ = (
+        "arrival",
+        "cached_tokens",
+        "cancelled",
+        "enqueued",
+        "first_token",
+        "generation",
+        "prompt_scores",
+        "request",
+        "sequences",
+        "started",
+    )
+
+    def __init__(self, generation: Generation, arrival: int, now: float, salt: str = "") -> None:
         self.generation = generation
         self.request: EngineRequest = generation.request
-        self.sequences = [Sequence(self.request, index) for index in range(self.request.params.n)]
         self.arrival = arrival
+        self.sequences = [Sequence(self, index, salt) for index in range(self.request.params.n)]
         self.enqueued = now
         self.started: float | None = None
         self.first_token: float | None = None
+        self.cached_tokens = 0
+        self.prompt_scores: list[Score | None] = [None] * len(self.request.prompt_ids) if self.wants_prompt_scores else []
         self.cancelled = False
+
+    @property
+    def wants_prompt_scores(self) -> bool:
+        return self.request.params.prompt_logprobs is not None
 
     @property
     def finished(self) -> bool:
         return all(sequence.finished for sequence in self.sequences)
 
-    def begin(self, now: float) -> None:
-        """Its first prefill starts."""
+    def begin(self, sequence: Sequence, now: float) -> None:
+        """A choice is about to be computed. The first time, what it has found is the request's."""
         if self.started is None:
             self.started = now
+            self.cached_tokens = min(sequence.computed, len(self.request.prompt_ids))
+
+    def may_reuse(self, sequence: Sequence) -> bool:
+        """Whether it may take blocks that are computed: scores of a prompt's tokens come only with computing it."""
+        return not (self.wants_prompt_scores and sequence.index == 0 and None in self.prompt_scores[1:])
 
     def accept(self, sequence: Sequence, token_id: int, score: Score | None, now: float, *, stops: bool = False) -> list[Step]:
         if self.first_token is None:
@@ -50,7 +76,7 @@ class Job:
 
     def _summary(self, now: float) -> Summary:
         started = now if self.started is None else self.started
-        completion = sum(len(sequence.output_ids) for sequence in self.sequences)
+        completion = sum(sequence.output_length for sequence in self.sequences)
         sampled = completion - len(self.sequences) * len(self.request.resumed_ids)
         queue_ms, execution_ms = _ms(started - self.enqueued), _ms(now - started)
         timings = Timings(
@@ -60,7 +86,13 @@ class Job:
             total_ms=queue_ms + execution_ms,
             tokens_per_s=round(sampled / (now - started), 3) if now > started else 0.0,
         )
-        return Summary(completion, 0 if self.started is None else len(self.request.prompt_ids), timings)
+        return Summary(
+            completion_tokens=completion,
+            cached_tokens=self.cached_tokens,
+            computed_prompt_tokens=0 if self.started is None else len(self.request.prompt_ids) - self.cached_tokens,
+            timings=timings,
+            prompt_scores=tuple(self.prompt_scores) if self.started is not None else (),
+        )
 
 
 def _ms(seconds: float) -> float:

@@ -1,17 +1,22 @@
 """Puts the torch engine together: model, runner, scheduler, and the defaults that depend on the device."""
 
+import logging
 import os
 from dataclasses import dataclass
 
 import torch
 
 from generate_worker import pretrained, stop_tokens, weights
+from generate_worker.engine import kv_budget
 from generate_worker.engine.base import Observer
+from generate_worker.engine.block_pool import BLOCK, BlockPool
 from generate_worker.engine.model_runner import ModelRunner
 from generate_worker.engine.scheduler import Scheduler
 from generate_worker.engine.torch_engine import TorchEngine
 from generate_worker.stop_tokens import StopTokens
 from model_profile.errors import ProfileError
+
+log = logging.getLogger("tandem.engine")
 
 # A chunk is what a running stream waits for. Fewer tokens leave the processor less than busy, more make streams stutter.
 _CHUNK_TOKENS = {"cpu": 256, "cuda": 512}
@@ -19,6 +24,8 @@ _CHUNK_TOKENS = {"cpu": 256, "cuda": 512}
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
+    """`max_model_len`: tokens of prompt and output that a request may come to."""
+
     engine: TorchEngine
     vocab_size: int
     max_model_len: int
@@ -30,14 +37,16 @@ def load_torch_engine(
     *,
     device: pretrained.Device,
     dtype: pretrained.Dtype,
-    slots: int,
+    max_seqs: int,
     max_queue: int,
     max_model_len: int | None,
     chunk_tokens: int | None,
+    kv_memory: int | None,
+    shares_prefixes: bool,
     threads: int,
     observer: Observer,
 ) -> Loaded:
-    """Raises `ProfileError`s. `max_model_len`, `chunk_tokens` None and `threads` 0 stand for the defaults."""
+    """Raises `ProfileError`s. None and `threads` 0 stand for the defaults; `kv_memory` is in bytes."""
     place = pretrained.choose_device(device)
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
     folder = weights.weights_folder(model)
@@ -49,7 +58,30 @@ def load_torch_engine(
         raise ProfileError(f"{folder} does not tell the model's context length; give --max-model-len")
     if longest is not None and length > longest:
         raise ProfileError(f"--max-model-len {length} is more than the model's own {longest}")
-    runner = ModelRunner(network, slots, length)
-    scheduler = Scheduler(slots, chunk_tokens or _CHUNK_TOKENS.get(place.type, 512), max_queue)
-    engine = TorchEngine(runner, scheduler, length, observer)
-    return Loaded(engine, runner.vocab_size, length, stop_tokens.read(weights.text_folder(model, folder)))
+    runner = ModelRunner(network)
+    pool = _kv_cache(runner, kv_memory, length, max_seqs)
+    scheduler = Scheduler(pool, max_seqs, chunk_tokens or _CHUNK_TOKENS.get(place.type, 512), max_queue, shares_prefixes)
+    # A sequence must fit the cache when it is alone there.
+    holds = min(length, pool.size * BLOCK)
+    if not runner.batch_invariant:
+        log.warning("this model's logits depend, in their last bits, on who shares a step: a seed may not reproduce every token")
+    if holds < length:
+        log.warning("the KV cache holds %d tokens, so that is the longest context, not the model's %d", holds, length)
+    return Loaded(
+        TorchEngine(runner, scheduler, observer), runner.vocab_size, holds, stop_tokens.read(weights.text_folder(model, folder))
+    )
+
+
+def _kv_cache(runner: ModelRunner, memory: int | None, longest: int, seqs: int) -> BlockPool:
+    """Gives the model its cache."""
+    given = kv_budget.budget(runner.device) if memory is None else memory
+    count = kv_budget.blocks(given, runner.bytes_per_token, longest=longest, seqs=seqs)
+    if count < 1:
+        need = runner.bytes_per_token * BLOCK
+        raise ProfileError(f"--kv-cache-memory: {given} bytes hold no block of the KV cache, which takes {need}")
+    try:
+        runner.allocate(count)
+    except RuntimeError as error:  # torch.OutOfMemoryError is one
+        message = f"--kv-cache-memory: {given} bytes could not be had on {runner.device}: {weights.first_line(error)}"
+        raise ProfileError(message) from error
+    return BlockPool(count)

@@ -134,10 +134,10 @@ class ReplayEngine(Engine):
     source: Source
     pace: Pace
     scheduler: Scheduler
-    max_model_len: int
     observer: Observer = field(default_factory=Observer)
     jobs: dict[Generation, Job] = field(default_factory=dict)
     tasks: dict[Job, asyncio.Task[None]] = field(default_factory=dict)
+    playing: set[Sequence] = field(default_factory=set)
     arrivals: Iterator[int] = field(default_factory=itertools.count)
 
     def start(self) -> None:
@@ -147,9 +147,10 @@ class ReplayEngine(Engine):
         if not self.alive:
             raise Overloaded("this worker's engine is not running", retry_after=5)
         if self.scheduler.full:
-            raise Overloaded(f"{len(self.scheduler.waiting)} requests are waiting already; try again later, or elsewhere")
+            raise Overloaded(f"{len(self.scheduler.jobs_waiting)} requests are waiting already; try again later, or elsewhere")
         generation = Generation(request, self._abandon)
-        job = Job(generation, next(self.arrivals), time.monotonic())
+        arrival = next(self.arrivals)
+        job = Job(generation, arrival, time.monotonic(), self.scheduler.salt(request, arrival))
         self.jobs[generation] = job
         if job.sequences[0].exhausted:
             self._emit(job, job.cut(FinishReason.LENGTH, time.monotonic()))
@@ -169,11 +170,7 @@ class ReplayEngine(Engine):
             self._fail(job, error)
 
     def stats(self) -> Stats:
-        scheduler = self.scheduler
-        total = scheduler.slots * self.max_model_len
-        return Stats(
-            len(scheduler.running), len(scheduler.waiting), scheduler.slots_used, scheduler.slots, scheduler.kv_tokens, total
-        )
+        return self.scheduler.stats()
 
     def close(self) -> None:
         self.alive = False
@@ -184,12 +181,15 @@ class ReplayEngine(Engine):
             self._emit(job, job.cut(FinishReason.ABORT, time.monotonic()))
 
     def _admit(self) -> None:
-        for chunk in self.scheduler.plan(time.monotonic()).chunks:
-            job = chunk.job
-            chunk.leader.computed += len(chunk.token_ids)
-            self.scheduler.prefilled(job)
-            outputs = [self.source.output(job.request, sequence.index) for sequence in job.sequences]
-            self.tasks[job] = asyncio.get_running_loop().create_task(self._play(job, outputs))
+        """Those that enter are played from here on. (Their choices enter one step after the first, whose prompt they share.)"""
+        while entered := [work for work in self.scheduler.plan(time.monotonic()) if work.sequence not in self.playing]:
+            for work in entered:
+                self.scheduler.computed(work)
+                self.playing.add(work.sequence)
+        for job in self.scheduler.jobs:
+            if job not in self.tasks and all(sequence in self.playing for sequence in job.sequences):
+                outputs = [self.source.output(job.request, sequence.index) for sequence in job.sequences]
+                self.tasks[job] = asyncio.get_running_loop().create_task(self._play(job, outputs))
 
     async def _play(self, job: Job, outputs: list[Output]) -> None:
         """Tells the ids of all open choices, a chunk of each in turn, at the pace."""
@@ -220,9 +220,8 @@ class ReplayEngine(Engine):
             if token_id is None:
                 steps += job.cut(output.then, now, sequence)
             else:
-                stops = output.stop_at == len(sequence.output_ids)
+                stops = output.stop_at == sequence.output_length
                 steps += job.accept(sequence, token_id, _certain(job.request, token_id), now, stops=stops)
-                sequence.computed += 1
         return merged(steps)
 
     def _emit(self, job: Job, steps: list[Step]) -> None:
@@ -241,6 +240,7 @@ class ReplayEngine(Engine):
     def _forget(self, job: Job) -> None:
         self.jobs.pop(job.generation, None)
         self.scheduler.drop(job)
+        self.playing.difference_update(job.sequences)
         task = self.tasks.pop(job, None)
         if task is not None and task is not asyncio.current_task():
             task.cancel()

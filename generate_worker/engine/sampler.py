@@ -1,19 +1,20 @@
 """From logits to token ids. Functions of their arguments alone, over float32 [batch, vocab]; each row stands for itself.
 
-The order is vLLM's: log probabilities are told of the raw logits; then allowed ids, banned sequences, minimum length and bias, then
-penalties, then temperature, min_p, top_k and top_p.
+Log probabilities are told of the raw logits. Then comes what the parameters do to them (`adjustments`), then temperature, min_p,
+top_k and top_p, as in vLLM.
 """
 
-from collections import Counter
+import math
 from dataclasses import dataclass
 
 import torch
 
 from generate_worker.engine import noise
-from generate_worker.engine.base import Candidate, Score
+from generate_worker.engine.adjustments import NEVER, adjust, needed
+from generate_worker.engine.base import Score
+from generate_worker.engine.scores import scores
 from generate_worker.engine.sequence import Sequence
-from protocol.errors import TandemError
-from protocol.sampling import SamplingParams
+from protocol.errors import InternalError, TandemError
 
 GREEDY_BELOW = 1e-5
 """Temperatures under this are 0 (vLLM's bound)."""
@@ -21,13 +22,15 @@ GREEDY_BELOW = 1e-5
 _CANDIDATES = 1024
 """How many of the best logits top_p looks at before it sorts the whole vocabulary."""
 
-_NEVER = float("-inf")
-
 
 class NothingAllowed(TandemError):
     """The request's own parameters exclude every token at this position."""
 
     status, kind = 400, "BadRequestError"
+
+
+class NotNumbers(InternalError):
+    """The model's logits are no numbers: its precision is too small for it, or its weights are broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,93 +45,44 @@ class Sampled:
 @torch.inference_mode()
 def sample(logits: torch.Tensor, sequences: list[Sequence]) -> list[Sampled]:
     """The next id of each sequence, whose row of `logits` it is. Overwrites `logits`."""
-    raw = {i: logits[i].log_softmax(-1) for i, one in enumerate(sequences) if one.request.params.logprobs is not None}
-    for row, sequence in zip(logits, sequences, strict=True):
-        if adjusts(sequence.request.params):
-            adjust(row, sequence)
+    told = [row for row, sequence in enumerate(sequences) if sequence.request.params.logprobs is not None]
+    raw = logits[told]
+    best = logits.amax(-1).tolist()
+    adjusted = [row for row, sequence in enumerate(sequences) if needed(sequence)]
+    if adjusted:
+        rows = logits[adjusted]
+        adjust(rows, [sequences[row] for row in adjusted])
+        logits[adjusted] = rows
     ids = _choose(logits, sequences)
-    picked = logits[torch.arange(len(ids), device=logits.device), torch.tensor(ids, device=logits.device)].tolist()
+    picked = logits.gather(1, torch.tensor(ids, device=logits.device)[:, None])[:, 0].tolist()
+    wanted = [sequences[row].request.params.logprobs or 0 for row in told]
+    by_row = dict(zip(told, scores(raw, [ids[row] for row in told], wanted), strict=True))
     return [
-        Sampled(token_id, score(raw[i], token_id, sequence.request.params.logprobs or 0) if i in raw else None, _impossible(value))
-        for i, (token_id, value, sequence) in enumerate(zip(ids, picked, sequences, strict=True))
+        Sampled(token_id, by_row.get(row), _error(most, value))
+        for row, (token_id, most, value) in enumerate(zip(ids, best, picked, strict=True))
     ]
 
 
-def _impossible(value: float) -> TandemError | None:
-    if value == _NEVER:
-        return NothingAllowed("allowed_token_ids, bad_words_token_ids, min_tokens and logit_bias together allow no token here")
+def _error(best: float, picked: float) -> TandemError | None:
+    if not math.isfinite(best):
+        return NotNumbers("the model's logits are not finite; a wider --dtype may help")
+    if picked == NEVER:
+        return NothingAllowed(
+            "structured_outputs, allowed_token_ids, bad_words_token_ids, min_tokens and logit_bias together allow no token here"
+        )
     return None
 
 
 def _choose(logits: torch.Tensor, sequences: list[Sequence]) -> list[int]:
     drawn = [i for i, sequence in enumerate(sequences) if sequence.request.params.temperature >= GREEDY_BELOW]
-    if not drawn:
-        return logits.argmax(-1).tolist()
-    ids = logits.argmax(-1).tolist() if len(drawn) < len(sequences) else [0] * len(sequences)
+    ids: list[int] = logits.argmax(-1).tolist() if len(drawn) < len(sequences) else [0] * len(sequences)
     # A row at a time on the CPU, where the work of one row fits the cache and that of eight does not; at once on an accelerator.
-    groups = [[i] for i in drawn] if logits.device.type == "cpu" else [drawn]
+    groups = [[i] for i in drawn] if logits.device.type == "cpu" else [drawn] if drawn else []
     for group in groups:
-        for i, token_id in zip(group, _drawn(logits[group], [sequences[i] for i in group]), strict=True):
+        chosen = draw(logits[group], Draws.of([sequences[i] for i in group], logits.shape[1], logits.device)).tolist()
+        for i, token_id in zip(group, chosen, strict=True):
             ids[i] = token_id
     return ids
-
-
-def _drawn(logits: torch.Tensor, sequences: list[Sequence]) -> list[int]:
-    return draw(logits, Draws.of(sequences, logits.shape[1], logits.device)).tolist()
-
-
-def adjusts(params: SamplingParams) -> bool:
-    """Whether a row needs `adjust`."""
-    return bool(
-        params.min_tokens
-        or params.logit_bias
-        or params.allowed_token_ids
-        or params.bad_words_token_ids
-        or params.presence_penalty
-        or params.frequency_penalty
-        or params.repetition_penalty != 1
-    )
-
-
-def adjust(row: torch.Tensor, sequence: Sequence) -> None:
-    """Masks, bias and penalties of one row [vocab], in place."""
-    params, output = sequence.request.params, sequence.output_ids
-    if params.allowed_token_ids:
-        allowed = _ids(params.allowed_token_ids, row)
-        kept = row[allowed]
-        row.fill_(_NEVER)
-        row[allowed] = kept
-    for banned in params.bad_words_token_ids or []:
-        if banned[:-1] == (output[-len(banned) + 1 :] if len(banned) > 1 else []):
-            row[banned[-1]] = _NEVER
-    if len(output) < params.min_tokens:
-        row[_ids([one for one in sequence.request.stop_ids if one < row.shape[0]], row)] = _NEVER
-    if params.logit_bias:
-        bias = torch.tensor(list(params.logit_bias.values()), dtype=row.dtype, device=row.device)
-        row[_ids(list(params.logit_bias), row)] += bias
-    if params.repetition_penalty != 1:
-        seen = _ids(list({*sequence.request.prompt_ids, *output}), row)
-        values = row[seen]
-        row[seen] = torch.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
-    if output and (params.presence_penalty or params.frequency_penalty):
-        counts = Counter(output)
-        times = torch.tensor(list(counts.values()), dtype=row.dtype, device=row.device)
-        row[_ids(list(counts), row)] -= params.frequency_penalty * times + params.presence_penalty
-
-
-def _ids(ids: list[int], row: torch.Tensor) -> torch.Tensor:
-    return torch.tensor(ids, dtype=torch.int64, device=row.device)
-
-
-def score(logprobs: torch.Tensor, token_id: int, best: int) -> Score:
-    """What the raw distribution [vocab] says of the id, and its `best` most likely candidates (-1: all)."""
-    value = logprobs[token_id]
-    chosen = Candidate(token_id, value.item(), int((logprobs > value).sum().item()) + 1)
-    if best == 0:
-        return Score(chosen, ())
-    top = logprobs.topk(logprobs.shape[0] if best < 0 else min(best, logprobs.shape[0]))
-    pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-    return Score(chosen, tuple(Candidate(token, logprob, rank) for rank, (token, logprob) in enumerate(pairs, start=1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +105,7 @@ class Draws:
         params = [sequence.request.params for sequence in sequences]
         top_k = [one.top_k if 0 < one.top_k < vocabulary else vocabulary for one in params]
         nucleus = [_CANDIDATES for one, k in zip(params, top_k, strict=True) if one.top_p < 1 and k == vocabulary]
-        keys = [noise.stream_key(one.request.seed, one.index, one.length) for one in sequences]
+        keys = [noise.stream_key(one.request.seed, one.index, len(one.ids)) for one in sequences]
         window = max([0, *nucleus, *(k for k in top_k if k < vocabulary)])
         return cls(
             temperature=torch.tensor([[one.temperature] for one in params], dtype=torch.float32, device=device),
@@ -173,7 +127,7 @@ def draw(logits: torch.Tensor, draws: Draws) -> torch.Tensor:
         if few is not None:
             values, ids = few
             return ids.gather(1, (values + noise.gumbel(draws.keys, ids)).argmax(-1, keepdim=True)).squeeze(1)
-        scaled = scaled.masked_fill_(scaled < limit, _NEVER)
+        scaled = scaled.masked_fill_(scaled < limit, NEVER)
     vocabulary = torch.arange(logits.shape[1], device=logits.device)
     return scaled.add_(noise.gumbel(draws.keys, vocabulary)).argmax(-1)
 
@@ -204,4 +158,4 @@ def _few(logits: torch.Tensor, limit: torch.Tensor) -> tuple[torch.Tensor, torch
     if most > _CANDIDATES:
         return None
     values, ids = logits.topk(most)
-    return values.masked_fill(values < limit, _NEVER), ids
+    return values.masked_fill(values < limit, NEVER), ids

@@ -1,146 +1,187 @@
-"""Which choices run in the next step, which prompt is prefilled how far, and which row of the KV cache each has.
+"""Which sequences run in the next step, how much of a prompt is computed in it, and who holds which blocks of the KV cache.
 
-Plain bookkeeping without tensors or threads: the engine holds its lock while it calls. Rows are kept compact: the decoding choices
-have rows 0..d-1, so that their keys are one slice of the cache, and behind them stands at most one job whose prefill is under way.
-(Prefill is first come, first served out of one token budget, so no second prompt is ever half done.)
+Plain bookkeeping without tensors or threads: the engine holds its lock while it calls. First come, first served, within a priority.
+A sequence that runs out of blocks takes those of the last in that order, which goes back to the queue and is computed anew later
+on: its ids are kept, so nobody sees it but by the time it takes.
 """
 
 import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from generate_worker.engine.base import EngineRequest, Stats
+from generate_worker.engine.block_pool import BLOCK, BlockPool, blocks_for
 from generate_worker.engine.job import Job
 from generate_worker.engine.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """Copy the first `length` positions of row `source` to row `target`."""
+class Work:
+    """Positions `start`.. of a sequence to be computed in a step."""
 
-    source: int
-    target: int
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Positions `start`.. of a job's prompt, computed in the row of its first choice. `last`: the first tokens can be sampled."""
-
-    job: Job
+    sequence: Sequence
     start: int
-    token_ids: list[int]
-    last: bool
+    count: int
 
     @property
-    def leader(self) -> Sequence:
-        return self.job.sequences[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One step: first the moves, then one forward over all decoding choices (in row order) and the chunks."""
-
-    moves: list[Move]
-    decodes: list[tuple[Job, Sequence]]
-    chunks: list[Chunk]
+    def end(self) -> int:
+        return self.start + self.count
 
     @property
-    def jobs(self) -> list[Job]:
-        return list(dict.fromkeys([*(job for job, _ in self.decodes), *(chunk.job for chunk in self.chunks)]))
+    def token_ids(self) -> list[int]:
+        return self.sequence.ids[self.start : self.end]
+
+    @property
+    def due(self) -> bool:
+        """Whether a token is to be sampled: all ids that are known will have been computed."""
+        return self.end == len(self.sequence.ids)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it is the next step of a sequence, and no part of a prompt."""
+        return self.count == 1 and self.due
 
 
 @dataclass(slots=True)
 class Scheduler:
-    """`slots` bounds the choices that run at once, `chunk_tokens` the prompt tokens of a step, `max_queue` the waiting requests."""
+    """`max_seqs` bounds the sequences that run at once, `chunk_tokens` the prompt tokens of a step, `max_queue` waiting requests.
 
-    slots: int
+    `running` and `waiting` are in the order in which sequences go first. Where `shares` is false no request finds another's blocks.
+    """
+
+    pool: BlockPool
+    max_seqs: int
     chunk_tokens: int
     max_queue: int
-    waiting: list[Job] = field(default_factory=list)
-    prefilling: list[Job] = field(default_factory=list)
-    decoding: list[tuple[Job, Sequence]] = field(default_factory=list)
+    shares: bool = True
+    waiting: list[Sequence] = field(default_factory=list)
+    running: list[Sequence] = field(default_factory=list)
+    preemptions: int = 0
 
     @property
-    def running(self) -> list[Job]:
-        return list(dict.fromkeys([*(job for job, _ in self.decoding), *self.prefilling]))
+    def jobs(self) -> list[Job]:
+        """Those of which anything runs."""
+        return list(dict.fromkeys(sequence.job for sequence in self.running))
 
     @property
-    def slots_used(self) -> int:
-        return len(self.decoding) + sum(len(job.sequences) for job in self.prefilling)
-
-    @property
-    def kv_tokens(self) -> int:
-        return sum(sequence.computed for job in self.running for sequence in job.sequences if not sequence.finished)
+    def jobs_waiting(self) -> list[Job]:
+        """Those of which nothing runs: new ones, and some whose blocks were taken."""
+        running = {sequence.job for sequence in self.running}
+        return list(dict.fromkeys(one.job for one in self.waiting if one.job not in running))
 
     @property
     def full(self) -> bool:
-        """Whether one more request would wait beyond the bound. What the free rows can take at once does not count as waiting."""
-        return len(self.waiting) >= self.max_queue + self.slots - self.slots_used
+        """Whether one more request would wait beyond the bound. What can run at once does not count as waiting."""
+        return len(self.jobs_waiting) >= self.max_queue + self.max_seqs - len(self.running)
+
+    def stats(self) -> Stats:
+        return Stats(
+            running=len(self.jobs),
+            waiting=len(self.jobs_waiting),
+            slots_used=len(self.running),
+            slots_total=self.max_seqs,
+            kv_tokens_used=self.pool.used * BLOCK,
+            kv_tokens_cached=self.pool.cached * BLOCK,
+            kv_tokens_total=self.pool.size * BLOCK,
+            preemptions=self.preemptions,
+        )
+
+    def salt(self, request: EngineRequest, arrival: int) -> str:
+        """What keeps the blocks of a request apart from those of others."""
+        return f"shared {request.cache_salt or ''}" if self.shares else f"own {arrival}"
 
     def add(self, job: Job) -> None:
-        bisect.insort(self.waiting, job, key=lambda one: (one.request.priority, one.arrival))
+        for sequence in job.sequences:
+            self._insert(self.waiting, sequence)
 
-    def drop(self, job: Job) -> None:
-        """Forgets a job, wherever it stands."""
-        for jobs in (self.waiting, self.prefilling):
-            if job in jobs:
-                jobs.remove(job)
-        self.decoding = [(owner, sequence) for owner, sequence in self.decoding if owner is not job]
+    def drop(self, job: Job) -> list[int]:
+        """Forgets a job, wherever it stands. Returns the blocks that it held."""
+        held = [block for sequence in job.sequences for block in sequence.blocks]
+        for sequence in job.sequences:
+            self._free(sequence)
+        self.waiting = [one for one in self.waiting if one.job is not job]
+        self.running = [one for one in self.running if one.job is not job]
+        return held
 
     def settle(self) -> None:
-        """A step has ended: rows of finished choices are free."""
-        self.decoding = [(job, sequence) for job, sequence in self.decoding if not sequence.finished]
+        """A step has ended: what finished choices held is free."""
+        for sequence in self.running:
+            if sequence.finished:
+                self._free(sequence)
+        self.running = [one for one in self.running if not one.finished]
 
-    def plan(self, now: float) -> Plan:
-        """The next step. Jobs that enter get their rows and their start time."""
-        moves = self._compact()
-        decodes = list(self.decoding)
-        return Plan(moves, decodes, list(self._chunks(now)))
+    def plan(self, now: float) -> list[Work]:
+        """The next step. Sequences that enter get their blocks, and their jobs their start time."""
+        budget, before = self.chunk_tokens, self.preemptions
+        works: list[Work] = []
+        for sequence in list(self.running):
+            if sequence.blocks and self._grow(sequence):
+                missing = len(sequence.ids) - sequence.computed
+                count = missing if missing == 1 else min(missing, budget)
+                budget -= count if missing > 1 else 0
+                if count:
+                    works.append(Work(sequence, sequence.computed, count))
+        if self.preemptions == before:
+            works += self._admitted(budget, now)
+        return works
 
-    def prefilled(self, job: Job) -> list[Move]:
-        """A job's last chunk has been computed: its open choices decode from here on, each from a copy of the first one's row."""
-        self.prefilling.remove(job)
-        leader = job.sequences[0]
-        open_ones = [sequence for sequence in job.sequences if not sequence.finished]
-        self.decoding += [(job, sequence) for sequence in open_ones]
-        for sequence in job.sequences:
-            sequence.computed = leader.computed
-        return [Move(leader.slot, one.slot, leader.computed) for one in open_ones if one is not leader]
+    def computed(self, work: Work) -> None:
+        """A step's work is done: what it filled can be found by others."""
+        sequence = work.sequence
+        sequence.computed = work.end
+        first, last = work.start // BLOCK, work.end // BLOCK
+        for block, digest in zip(sequence.blocks[first:last], sequence.hashes(work.end)[first:], strict=True):
+            self.pool.seal(block, digest)
 
-    def _compact(self) -> list[Move]:
-        count = len(self.decoding)
-        taken = {sequence.slot for _, sequence in self.decoding}
-        holes = iter([row for row in range(count) if row not in taken])
-        moves = [_place(sequence, next(holes)) for _, sequence in self.decoding if sequence.slot >= count]
-        self.decoding.sort(key=lambda pair: pair[1].slot)
-        for row, sequence in enumerate([one for job in self.prefilling for one in job.sequences], start=count):
-            moves.append(_place(sequence, row))
-        return [move for move in moves if move.length and move.source != move.target]
+    def _admitted(self, budget: int, now: float) -> Iterator[Work]:
+        while budget > 0 and self.waiting and len(self.running) < self.max_seqs:
+            sequence = self.waiting[0]
+            leader = sequence.job.sequences[0]
+            if leader in self.running and leader is not sequence and leader.computed < len(sequence.request.prompt_ids):
+                return  # choices share their prompt's blocks: the first computes them
+            if not self._enter(sequence):
+                return
+            sequence.job.begin(sequence, now)
+            work = Work(sequence, sequence.computed, min(len(sequence.ids) - sequence.computed, budget))
+            budget -= work.count
+            yield work
 
-    def _chunks(self, now: float) -> Iterator[Chunk]:
-        budget = self.chunk_tokens
-        for job in self.prefilling:
-            chunk = _next_chunk(job, budget)
-            budget -= len(chunk.token_ids)
-            yield chunk
-        while budget > 0 and self.waiting and len(self.waiting[0].sequences) <= self.slots - self.slots_used:
-            job = self.waiting.pop(0)
-            job.begin(now)
-            for row, sequence in enumerate(job.sequences, start=self.slots_used):
-                sequence.slot = row
-            self.prefilling.append(job)
-            chunk = _next_chunk(job, budget)
-            budget -= len(chunk.token_ids)
-            yield chunk
+    def _enter(self, sequence: Sequence) -> bool:
+        """Gives a waiting sequence the blocks for all its ids, found or free; false where there are too few."""
+        known = self.pool.find(sequence.hashes(len(sequence.ids) - 1)) if sequence.job.may_reuse(sequence) else []
+        new = blocks_for(len(sequence.ids)) - len(known)
+        # Room for a block more of each that runs: who enters would else be sent back at once.
+        if new + len(self.running) > self.pool.free - self.pool.idle(known):
+            return False
+        self.pool.hold(known)
+        sequence.blocks = [*known, *self.pool.take(new)]
+        sequence.computed = len(known) * BLOCK
+        self.waiting.remove(sequence)
+        self._insert(self.running, sequence)
+        return True
 
+    def _grow(self, sequence: Sequence) -> bool:
+        """Makes room for all its ids; false where that took its own blocks."""
+        while len(sequence.blocks) < blocks_for(len(sequence.ids)):
+            if self.pool.free:
+                sequence.blocks += self.pool.take(1)
+                continue
+            last = self.running[-1]
+            self._preempt(last)
+            if last is sequence:
+                return False
+        return True
 
-def _next_chunk(job: Job, budget: int) -> Chunk:
-    leader = job.sequences[0]
-    ids = leader.known_ids[leader.computed : leader.computed + budget]
-    return Chunk(job, leader.computed, ids, leader.computed + len(ids) == leader.length)
+    def _preempt(self, sequence: Sequence) -> None:
+        self.preemptions += 1
+        self._free(sequence)
+        self.running.remove(sequence)
+        self._insert(self.waiting, sequence)
 
+    def _free(self, sequence: Sequence) -> None:
+        self.pool.release(sequence.blocks)
+        sequence.blocks, sequence.computed = [], 0
 
-def _place(sequence: Sequence, row: int) -> Move:
-    move = Move(sequence.slot, row, sequence.computed)
-    sequence.slot = row
-    return move
+    @staticmethod
+    def _insert(ordered: list[Sequence], sequence: Sequence) -> None:
+        bisect.insort(ordered, sequence, key=lambda one: one.order)

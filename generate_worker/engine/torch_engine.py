@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from generate_worker.engine import sampler
 from generate_worker.engine.base import Engine, EngineRequest, Generation, Observer, Stats, Step
 from generate_worker.engine.job import Job
-from generate_worker.engine.model_runner import ModelRunner
-from generate_worker.engine.sampler import Sampled
-from generate_worker.engine.scheduler import Plan, Scheduler
-from generate_worker.engine.sequence import Sequence
+from generate_worker.engine.model_runner import Forward, ModelRunner
+from generate_worker.engine.sampler import NotNumbers, Sampled
+from generate_worker.engine.scheduler import Scheduler, Work
+from generate_worker.engine.scores import scores
 from protocol.errors import InternalError, Overloaded, TandemError
 from protocol.generate import FinishReason
 
@@ -33,12 +33,9 @@ class Mail:
 
 
 class TorchEngine(Engine):
-    """`kv_tokens` in its stats count positions; the total is what all rows may grow to."""
-
-    def __init__(self, runner: ModelRunner, scheduler: Scheduler, max_model_len: int, observer: Observer) -> None:
+    def __init__(self, runner: ModelRunner, scheduler: Scheduler, observer: Observer) -> None:
         self.runner = runner
         self._scheduler = scheduler
-        self._max_model_len = max_model_len
         self._observer = observer
         self._changed = threading.Condition()
         self._jobs: dict[Generation, Job] = {}
@@ -61,9 +58,9 @@ class TorchEngine(Engine):
             if self._closing or not self.alive:
                 raise Overloaded("this worker's engine is not running", retry_after=5)
             if self._scheduler.full:
-                raise Overloaded(f"{len(self._scheduler.waiting)} requests are waiting already; try again later, or elsewhere")
+                raise Overloaded(f"{len(self._scheduler.jobs_waiting)} requests are waiting already; try again later, or elsewhere")
             self._arrivals += 1
-            job = Job(generation, self._arrivals, now)
+            job = Job(generation, self._arrivals, now, self._scheduler.salt(request, self._arrivals))
             self._jobs[generation] = job
             if not job.sequences[0].exhausted:
                 self._scheduler.add(job)
@@ -86,11 +83,7 @@ class TorchEngine(Engine):
 
     def stats(self) -> Stats:
         with self._changed:
-            scheduler = self._scheduler
-            total = scheduler.slots * self._max_model_len
-            return Stats(
-                len(scheduler.running), len(scheduler.waiting), scheduler.slots_used, scheduler.slots, scheduler.kv_tokens, total
-            )
+            return self._scheduler.stats()
 
     def _abandon(self, generation: Generation) -> None:
         job = self._jobs.get(generation)
@@ -101,7 +94,7 @@ class TorchEngine(Engine):
         """A waiting job ends here and now; a running one when the step under way has ended."""
         with self._changed:
             job.cancelled = True
-            waiting = job in self._scheduler.waiting
+            waiting = job in self._scheduler.jobs_waiting
             if waiting:
                 self._scheduler.drop(job)
             self._changed.notify()
@@ -134,79 +127,79 @@ class TorchEngine(Engine):
 
     def _run(self) -> None:
         try:
-            while (plan := self._next()) is not None:
-                self._post(self._step(plan))
+            while (works := self._next()) is not None:
+                self._post(self._step(works))
         finally:
             self.alive = False
             self._call(lambda: self.fail_all(InternalError("the engine has stopped")))
 
-    def _next(self) -> Plan | None:
+    def _next(self) -> list[Work] | None:
         """The next step, waiting for one; None when the engine closes."""
         with self._changed:
             while not self._closing:
                 mail = self._drop_cancelled()
                 if mail.steps:
                     self._post(mail)
-                if self._scheduler.running or self._scheduler.waiting:
-                    return self._scheduler.plan(time.monotonic())
-                self.runner.clear()
+                works = self._scheduler.plan(time.monotonic())
+                if works:
+                    return works
                 self._changed.wait()
         return None
 
-    def _step(self, plan: Plan) -> Mail:
+    def _step(self, works: list[Work]) -> Mail:
         """One forward and one token for every choice that is due. Whatever goes wrong ends the step's requests, and no others."""
         try:
-            logits = self.runner.run(plan)
-            for _, sequence in plan.decodes:
-                sequence.computed += 1
-            copies = []
-            due = list(plan.decodes)
-            rows = list(range(len(due)))
-            for chunk in plan.chunks:
-                chunk.leader.computed += len(chunk.token_ids)
-                if chunk.last:
-                    due += [(chunk.job, sequence) for sequence in chunk.job.sequences]
-                    rows += [rows[-1] + 1 if rows else 0] * len(chunk.job.sequences)
-            sampled = (
-                sampler.sample(logits if len(rows) == logits.shape[0] else logits[rows], [one for _, one in due]) if due else []
-            )
+            forward = self.runner.run(works)
+            self._score_prompts(forward)
+            sampled = sampler.sample(forward.logits[: len(forward.due)], forward.due) if forward.due else []
             with self._changed:
-                mail = self._apply(due, sampled)
-                for chunk in plan.chunks:
-                    if chunk.last and chunk.job in self._scheduler.prefilling:
-                        copies += self._scheduler.prefilled(chunk.job)
-                self._scheduler.settle()
-            self.runner.copy(copies)
-            return mail
+                return self._apply(works, forward, sampled)
         except Exception as error:  # the one place where an engine's failure becomes its requests' error
             log.exception("an engine step failed")
             failure = InternalError(f"the engine failed at this request: {type(error).__name__}; the worker's log has the details")
+            jobs = list(dict.fromkeys(work.sequence.job for work in works))
             with self._changed:
-                for job in plan.jobs:
-                    self._scheduler.drop(job)
-            return Mail(failures=[(job, failure) for job in plan.jobs])
+                for job in jobs:
+                    self._drop(job, spoilt=True)
+            return Mail(failures=[(job, failure) for job in jobs])
 
-    def _apply(self, due: list[tuple[Job, Sequence]], sampled: list[Sampled]) -> Mail:
-        """The sampled ids as steps of their jobs."""
+    def _score_prompts(self, forward: Forward) -> None:
+        first = len(forward.due)
+        for part in forward.scored:
+            job, rows = part.sequence.job, forward.logits[first : first + part.count]
+            first += part.count
+            places = slice(part.start + 1, part.start + 1 + part.count)
+            ids = job.request.prompt_ids[places]
+            job.prompt_scores[places] = scores(rows, ids, [job.request.params.prompt_logprobs or 0] * part.count)
+
+    def _apply(self, works: list[Work], forward: Forward, sampled: list[Sampled]) -> Mail:
+        """What was computed and sampled, as steps of the jobs."""
         now = time.monotonic()
-        mail = Mail()
+        failed = {sequence.job: one.error for sequence, one in zip(forward.due, sampled, strict=True) if one.error is not None}
         steps: dict[Job, list[Step]] = {}
-        failed: set[Job] = set()
-        for (job, sequence), one in zip(due, sampled, strict=True):
-            if job.cancelled or job in failed:
-                continue
-            if one.error is not None:
-                failed.add(job)
-                mail.failures.append((job, one.error))
-                self._scheduler.drop(job)
-                continue
-            steps.setdefault(job, []).extend(job.accept(sequence, one.token_id, one.score, now))
-        mail.steps = [(job, made) for job, made in steps.items() if job not in failed]
-        return mail
+        for work in works:
+            if work.sequence.job not in failed:
+                self._scheduler.computed(work)
+        for sequence, one in zip(forward.due, sampled, strict=True):
+            job = sequence.job
+            if not job.cancelled and job not in failed:
+                steps.setdefault(job, []).extend(job.accept(sequence, one.token_id, one.score, now))
+                if sequence.grammar is not None and not sequence.finished:
+                    sequence.grammar.advance(one.token_id)
+        for job, error in failed.items():
+            self._drop(job, spoilt=isinstance(error, NotNumbers))
+        self._scheduler.settle()
+        return Mail(list(steps.items()), list(failed.items()))
+
+    def _drop(self, job: Job, *, spoilt: bool) -> None:
+        """`spoilt`: what it left in the cache may be no numbers, and is taken out where nobody else has it."""
+        blocks = self._scheduler.drop(job)
+        if spoilt:
+            self.runner.scrub(self._scheduler.pool.discard(blocks))
 
     def _drop_cancelled(self) -> Mail:
         now = time.monotonic()
-        gone = [job for job in self._scheduler.running if job.cancelled]
+        gone = [job for job in self._scheduler.jobs if job.cancelled]
         for job in gone:
             self._scheduler.drop(job)
         return Mail([(job, steps) for job in gone if (steps := job.cut(FinishReason.ABORT, now))])

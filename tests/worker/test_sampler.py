@@ -9,8 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generate_worker.engine import noise, sampler
-from generate_worker.engine.base import EngineRequest
+from generate_worker.engine import adjustments, noise, sampler
+from generate_worker.engine.base import EngineRequest, Generation
+from generate_worker.engine.job import Job
 from generate_worker.engine.sequence import Sequence
 from protocol.sampling import SamplingParams
 
@@ -21,7 +22,7 @@ def sequence(
     seed: int = 0, index: int = 0, output: tuple[int, ...] = (), prompt: list[int] | None = None, **params: Any
 ) -> Sequence:
     request = EngineRequest("r", prompt or [1, 2], SamplingParams(**params), seed, 100, frozenset({0}), 0, output)
-    return Sequence(request, index)
+    return Sequence(Job(Generation(request, lambda generation: None), 0, 0.0), index, "")
 
 
 def reference(logits: list[float], params: SamplingParams, prompt: list[int], output: list[int]) -> list[float]:
@@ -149,8 +150,9 @@ def test_banned_sequences_only_bite_after_their_beginning() -> None:
     rng = random.Random(0)
     for _ in range(50):
         output = tuple(rng.randrange(3) for _ in range(rng.randrange(4)))
-        row = torch.zeros(SIZE)
-        sampler.adjust(row, sequence(output=output, bad_words_token_ids=[[7], [1, 8], [1, 2, 9]]))
+        rows = torch.zeros(1, SIZE)
+        adjustments.adjust(rows, [sequence(output=output, bad_words_token_ids=[[7], [1, 8], [1, 2, 9]])])
+        row = rows[0]
         assert row[7] == -math.inf
         assert (row[8] == -math.inf) == (output[-1:] == (1,))
         assert (row[9] == -math.inf) == (output[-2:] == (1, 2))

@@ -1,119 +1,175 @@
-"""The scheduler as a machine: whatever comes and goes, rows stay compact, every KV position is where it is looked for."""
-
-from typing import Any
+"""The scheduler as a machine: whatever comes and goes, every position is read where it was written, and every block comes back."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from generate_worker.engine.base import EngineRequest, Generation
+from generate_worker.engine.block_pool import BLOCK, BlockPool, blocks_for
 from generate_worker.engine.job import Job
-from generate_worker.engine.scheduler import Move, Scheduler
+from generate_worker.engine.scheduler import Scheduler, Work
 from protocol.sampling import SamplingParams
 
-SLOTS = 5
+SEQS = 5
 
 
 class Cache:
-    """Rows that remember which ids were computed in them: what the real cache's tensors stand for."""
+    """Blocks that remember which id was computed where, behind which others: what the real cache's tensors stand for."""
 
     def __init__(self) -> None:
-        self.rows: list[list[int]] = [[] for _ in range(SLOTS)]
+        self.places: dict[tuple[int, int], tuple[int, ...]] = {}
 
-    def apply(self, moves: list[Move]) -> None:
-        for move in moves:
-            assert len(self.rows[move.source]) >= move.length
-            self.rows[move.target] = self.rows[move.source][: move.length]
+    def write(self, work: Work) -> None:
+        ids = work.sequence.ids
+        for place in range(work.start, work.end):
+            self.places[work.sequence.blocks[place // BLOCK], place % BLOCK] = tuple(ids[: place + 1])
 
-    def write(self, row: int, start: int, ids: list[int]) -> None:
-        assert len(self.rows[row]) >= start
-        self.rows[row] = self.rows[row][:start] + ids
-
-
-def new_job(number: int, prompt: int, n: int, output: int) -> Job:
-    ids = [number * 1000 + i for i in range(prompt)]
-    request = EngineRequest(str(number), ids, SamplingParams(n=n), 0, output)
-    return Job(Generation(request, lambda generation: None), number, 0.0)
+    def holds(self, work: Work) -> bool:
+        """Whether all that the work's last position attends to is there."""
+        sequence = work.sequence
+        return all(
+            self.places.get((sequence.blocks[place // BLOCK], place % BLOCK)) == tuple(sequence.ids[: place + 1])
+            for place in range(work.end)
+        )
 
 
-def step(scheduler: Scheduler, cache: Cache) -> int:
-    """One engine step without a model. Returns how many tokens came out."""
-    plan = scheduler.plan(1.0)
-    cache.apply(plan.moves)
-    assert [sequence.slot for _, sequence in plan.decodes] == list(range(len(plan.decodes)))
-    assert sum(len(chunk.token_ids) for chunk in plan.chunks) <= scheduler.chunk_tokens
-    assert scheduler.slots_used <= SLOTS
-    due = list(plan.decodes)
-    for _, sequence in plan.decodes:
-        cache.write(sequence.slot, sequence.computed, [sequence.output_ids[-1]])
-        sequence.computed += 1
-    for chunk in plan.chunks:
-        cache.write(chunk.leader.slot, chunk.start, chunk.token_ids)
-        chunk.leader.computed += len(chunk.token_ids)
-        if chunk.last:
-            due += [(chunk.job, sequence) for sequence in chunk.job.sequences]
-    for job, sequence in due:
-        row = chunk_row(job, sequence)
-        assert cache.rows[row][: len(sequence.known_ids)] == sequence.known_ids
-        job.accept(sequence, 10**6 + sequence.index * 1000 + len(sequence.output_ids), None, 2.0)
-    for chunk in plan.chunks:
-        if chunk.last:
-            cache.apply(scheduler.prefilled(chunk.job))
-    scheduler.settle()
-    assert sum(1 for job in scheduler.prefilling) <= 1
-    return len(due)
+def scheduler(blocks: int = 100, seqs: int = SEQS, chunk: int = 100, queue: int = 100, *, shares: bool = True) -> Scheduler:
+    return Scheduler(BlockPool(blocks), seqs, chunk, queue, shares)
 
 
-def chunk_row(job: Job, sequence: Any) -> int:
-    """A choice that has not decoded yet has its leader's row for context."""
-    leader = job.sequences[0]
-    slot: int = sequence.slot if sequence.computed else leader.slot
-    return slot
+def new_job(
+    machine: Scheduler, number: int, ids: list[int], n: int = 1, output: int = 1, salt: str | None = None, priority: int = 0
+) -> Job:
+    request = EngineRequest(str(number), ids, SamplingParams(n=n), 0, output, cache_salt=salt, priority=priority)
+    return Job(Generation(request, lambda generation: None), number, 0.0, machine.salt(request, number))
 
 
-@settings(max_examples=150, deadline=None)
+def step(machine: Scheduler, cache: Cache) -> list[Work]:
+    """One engine step without a model."""
+    works = machine.plan(1.0)
+    assert len({work.sequence for work in works}) == len(works)
+    assert sum(work.count for work in works if not work.decodes) <= machine.chunk_tokens
+    assert len(machine.running) <= machine.max_seqs
+    for work in works:
+        assert work.count > 0
+        cache.write(work)
+    for work in works:
+        assert cache.holds(work)
+        machine.computed(work)
+        if work.due:
+            sequence = work.sequence
+            sequence.job.accept(sequence, 10**6 + sequence.index * 1000 + sequence.output_length, None, 2.0)
+    machine.settle()
+    return works
+
+
+PROMPTS = st.lists(st.integers(0, 1), min_size=1, max_size=70)
+"""Of two ids only, so that they often begin alike."""
+
+
+@settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_whatever_comes_and_goes_every_choice_reads_its_own_row(data: st.DataObject) -> None:
-    scheduler, cache, jobs = Scheduler(SLOTS, data.draw(st.integers(1, 12)), 100), Cache(), []
+def test_whatever_comes_and_goes_every_choice_reads_its_own_past(data: st.DataObject) -> None:
+    machine = scheduler(data.draw(st.integers(7, 20)), chunk=data.draw(st.integers(1, 50)), shares=data.draw(st.booleans()))
+    cache, jobs = Cache(), []
     for number in range(1, data.draw(st.integers(1, 25))):
         match data.draw(st.sampled_from(["add", "add", "step", "step", "drop"])):
             case "add":
-                job = new_job(number, data.draw(st.integers(1, 20)), data.draw(st.integers(1, SLOTS)), data.draw(st.integers(1, 6)))
+                output = data.draw(st.integers(1, 40))
+                job = new_job(machine, number, data.draw(PROMPTS), data.draw(st.integers(1, SEQS)), output)
                 jobs.append(job)
-                scheduler.add(job)
+                machine.add(job)
             case "step":
-                step(scheduler, cache)
+                step(machine, cache)
             case "drop" if jobs:
                 job = data.draw(st.sampled_from(jobs))
-                scheduler.drop(job)
+                machine.drop(job)
                 jobs.remove(job)
-    for _ in range(1000):
-        if not (scheduler.running or scheduler.waiting):
+    for _ in range(3000):
+        if not step(machine, cache):
             break
-        step(scheduler, cache)
     assert all(job.finished for job in jobs)
-    assert scheduler.slots_used == 0
-    assert scheduler.kv_tokens == 0
+    assert not machine.running
+    assert not machine.waiting
+    assert machine.pool.used == 0
+
+
+def test_who_comes_last_gives_way_and_comes_back() -> None:
+    machine, cache = scheduler(blocks=6), Cache()
+    jobs = [new_job(machine, number, [number] * 30, output=40) for number in (1, 2)]
+    for job in jobs:
+        machine.add(job)
+    order: list[int] = []
+    while step(machine, cache):
+        order += [job.arrival for job in jobs if job.finished and job.arrival not in order]
+    assert machine.preemptions
+    assert order == [1, 2]
+    assert [job.sequences[0].output_length for job in jobs] == [40, 40]
 
 
 def test_first_come_first_served_within_a_priority() -> None:
-    scheduler = Scheduler(1, 100, 100)
-    jobs = [new_job(number, 3, 1, 1) for number in range(5)]
-    for job in jobs:
-        scheduler.add(job)
-    assert scheduler.waiting == jobs
-    cache, order = Cache(), []
-    while scheduler.waiting:
-        order.append(scheduler.waiting[0].arrival)
-        step(scheduler, cache)
-    assert order == [0, 1, 2, 3, 4]
+    machine, cache = scheduler(seqs=1), Cache()
+    for number, priority in enumerate((0, 0, 5, -1, 0)):
+        machine.add(new_job(machine, number, [1, 2, 3], priority=priority))
+    order: list[int] = []
+    while works := step(machine, cache):
+        order += [work.sequence.job.arrival for work in works]
+    assert order == [3, 0, 1, 4, 2]
 
 
-def test_the_queue_is_full_when_its_bound_waits_beyond_the_free_rows() -> None:
-    scheduler = Scheduler(2, 100, 3)
+def test_the_queue_is_full_when_its_bound_waits_beyond_what_can_run() -> None:
+    machine = scheduler(seqs=2, queue=3)
     for number in range(5):
-        assert not scheduler.full
-        scheduler.add(new_job(number, 3, 1, 5))
-    assert scheduler.full
-    step(scheduler, Cache())
-    assert scheduler.full
-    assert len(scheduler.waiting) == 3
+        assert not machine.full
+        machine.add(new_job(machine, number, [1, 2, 3], output=5))
+    assert machine.full
+    step(machine, Cache())
+    assert machine.full
+    assert len(machine.jobs_waiting) == 3
+
+
+def test_prompts_that_begin_alike_share_whole_blocks_and_only_within_their_salt() -> None:
+    machine, cache, prompt = scheduler(), Cache(), [7] * (3 * BLOCK)
+    found = []
+    for number, salt in enumerate((None, None, "a", "a", None)):
+        job = new_job(machine, number, prompt, salt=salt)
+        machine.add(job)
+        step(machine, cache)
+        found.append(job.cached_tokens)
+    # The last token of a prompt is always computed: the first of the output comes of it.
+    assert found == [0, 2 * BLOCK, 0, 2 * BLOCK, 2 * BLOCK]
+
+
+def test_requests_that_do_not_share_still_share_a_prompt_among_their_choices() -> None:
+    machine, cache = scheduler(shares=False), Cache()
+    for number in range(2):
+        job = new_job(machine, number, [7] * (4 * BLOCK + 1), n=3)
+        machine.add(job)
+        first, rest = step(machine, cache), step(machine, cache)
+        assert [work.count for work in first] == [4 * BLOCK + 1]
+        assert [work.count for work in rest] == [1, 1]
+        assert job.cached_tokens == 0
+
+
+def test_the_longest_unused_block_goes_first_and_a_sequences_end_before_its_beginning() -> None:
+    machine, cache = scheduler(blocks=8), Cache()
+    for number, token_id in enumerate((1, 2)):
+        machine.add(new_job(machine, number, [token_id] * (3 * BLOCK)))
+        step(machine, cache)
+    machine.add(new_job(machine, 3, [3] * (4 * BLOCK)))
+    step(machine, cache)
+    kept = []
+    for number, token_id in ((4, 1), (5, 2)):
+        job = new_job(machine, number, [token_id] * (3 * BLOCK))
+        kept.append(len(machine.pool.find(job.sequences[0].hashes(3 * BLOCK))))
+    assert kept == [1, 3]
+
+
+@given(st.lists(st.integers(0, 2**40)), st.lists(st.integers(0, 2**40)))
+def test_a_hash_stands_for_all_ids_before_it(one: list[int], other: list[int]) -> None:
+    machine = scheduler()
+    pad = [5] * BLOCK
+    first, second = (new_job(machine, 0, ids + pad).sequences[0] for ids in (one, other))
+    for count in range(1, blocks_for(len(one + pad)) + 1):
+        size = count * BLOCK
+        if size <= min(len(first.ids), len(second.ids)):
+            assert (first.hashes(size) == second.hashes(size)) == (first.ids[:size] == second.ids[:size])
