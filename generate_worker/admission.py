@@ -2,21 +2,24 @@
 
 A parameter that is not served is refused by name. Ignored are only fields that have no bearing on which tokens come out: those
 about text (`skip_special_tokens`, `include_stop_str_in_output`, …: derender's), `token_offsets` and `profile` (they travel for
-derender), `cache_salt` (no cache is shared between requests), `reasoning_ended` (it only matters to structured outputs, which are
-refused) and `stream_options` (every stream tells its usage, and every event its count).
+derender) and `stream_options` (every stream tells its usage, and every event its count).
 """
 
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from generate_worker.engine.base import EngineRequest
+from generate_worker.engine.base import EngineRequest, Grammar
 from generate_worker.stop_tokens import StopTokens
 from protocol.errors import BadRequest, NotFound
 from protocol.generate import GenerateRequest
 from protocol.sampling import SamplingParams
 from service_kit import context
+
+if TYPE_CHECKING:
+    from generate_worker.structure import Structures
 
 _SEED_BITS = 53
 """Drawn seeds survive a JSON reader that keeps numbers as doubles."""
@@ -24,7 +27,7 @@ _SEED_BITS = 53
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The model's bounds and this server's. `max_logprobs` -1 is no bound."""
+    """The model's bounds and this server's. `max_logprobs` -1 is no bound, `structures` None refuses structured outputs."""
 
     model_name: str
     vocab_size: int
@@ -32,6 +35,7 @@ class Limits:
     stop_tokens: StopTokens
     max_choices: int
     max_logprobs: int
+    structures: "Structures | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,8 @@ def admit(request: GenerateRequest, limits: Limits) -> Call:
         primary_eos=None if params.ignore_eos else eos.primary,
         resumed_ids=tuple(request.output_token_ids or ()),
         priority=request.priority,
+        cache_salt=request.cache_salt,
+        grammar=_grammar(request, limits),
     )
     _check_something_allowed(engine, limits)
     return Call(
@@ -85,16 +91,25 @@ def _refuse_unserved(request: GenerateRequest) -> None:
     params = request.sampling_params
     if params.stop:
         raise BadRequest("the worker has no tokenizer; stop strings are derender's", param="sampling_params.stop")
-    if params.prompt_logprobs is not None:
-        raise BadRequest("prompt_logprobs is not supported by this worker", param="sampling_params.prompt_logprobs")
+    if params.prompt_logprobs is not None and request.stream:
+        raise BadRequest("prompt_logprobs come with a whole answer; leave out stream", param="sampling_params.prompt_logprobs")
     if params.bad_words:
         message = "the worker has no tokenizer; give bad_words_token_ids instead of bad_words"
         raise BadRequest(message, param="sampling_params.bad_words")
-    if params.structured_outputs:
-        raise BadRequest("structured_outputs is not supported by this worker", param="sampling_params.structured_outputs")
     for name in ("features", "content_parts", "kv_transfer_params", "ec_transfer_params"):
         if getattr(request, name):
             raise BadRequest(f"{name} is not supported by this worker", param=name)
+
+
+def _grammar(request: GenerateRequest, limits: Limits) -> Callable[[], Grammar] | None:
+    wanted = request.sampling_params.structured_outputs
+    if not wanted:
+        return None
+    if limits.structures is None:
+        message = "this worker knows no tokenizer, which structured_outputs needs; start it with --tokenizer-for-grammar"
+        raise BadRequest(message, param="sampling_params.structured_outputs")
+    resumed = request.output_token_ids or []
+    return limits.structures.compile(wanted, request.token_ids, resumed, reasoning_ended=request.reasoning_ended)
 
 
 def _check_ids(where: str, ids: Iterable[int], limits: Limits) -> None:
@@ -107,7 +122,8 @@ def _check_ids(where: str, ids: Iterable[int], limits: Limits) -> None:
 def _check_sampling(params: SamplingParams, limits: Limits) -> None:
     if params.n > limits.max_choices:
         raise BadRequest(f"n is {params.n}; this worker runs {limits.max_choices} choices at once", param="sampling_params.n")
-    _check_logprobs(params.logprobs, limits)
+    _check_logprobs("logprobs", params.logprobs, limits)
+    _check_logprobs("prompt_logprobs", params.prompt_logprobs, limits)
     if params.allowed_token_ids is not None and not params.allowed_token_ids:
         raise BadRequest("allowed_token_ids must not be empty", param="sampling_params.allowed_token_ids")
     _check_ids("sampling_params.allowed_token_ids", params.allowed_token_ids or [], limits)
@@ -121,15 +137,13 @@ def _check_sampling(params: SamplingParams, limits: Limits) -> None:
             raise BadRequest(message, param=f"sampling_params.logit_bias.{token_id}")
 
 
-def _check_logprobs(wanted: int | None, limits: Limits) -> None:
+def _check_logprobs(name: str, wanted: int | None, limits: Limits) -> None:
     most = limits.max_logprobs
     if wanted is None or most < 0:
         return
     if (limits.vocab_size if wanted < 0 else wanted) > most:
         asked = "all (-1)" if wanted < 0 else str(wanted)
-        raise BadRequest(
-            f"logprobs is {asked}; this worker tells at most {most} (--max-logprobs)", param="sampling_params.logprobs"
-        )
+        raise BadRequest(f"{name} is {asked}; this worker tells at most {most} (--max-logprobs)", param=f"sampling_params.{name}")
 
 
 def _check_something_allowed(request: EngineRequest, limits: Limits) -> None:

@@ -5,7 +5,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from fastapi import FastAPI
 from pydantic import ByteSize, Field
@@ -22,6 +22,9 @@ from service_kit.app import build_app
 from service_kit.metrics import Metrics
 from service_kit.settings import ServiceSettings
 
+if TYPE_CHECKING:
+    from generate_worker.structure import Structures
+
 SERVICE = "generate"
 _UNLIMITED = 2**31
 
@@ -33,6 +36,10 @@ class WorkerSettings(ServiceSettings):
     served_model_name: str | None = Field(None, description="Name that clients use; by default the value of --model.")
     max_model_len: Annotated[int, Field(ge=2)] | None = Field(
         None, description="Context length in tokens; by default the model's own."
+    )
+    tokenizer_for_grammar: str | None = Field(
+        None,
+        description="Model (as in --model) whose tokenizer structured outputs are written in; without it they are refused.",
     )
     engine: Literal["torch", "replay"] = Field("torch", description="torch runs the model; replay plays ids back (for tests).")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where the model runs; auto takes CUDA where there is one.")
@@ -92,7 +99,17 @@ def create_app(settings: WorkerSettings) -> FastAPI:
 
 def _limits(settings: WorkerSettings, vocab_size: int, max_model_len: int, stop_tokens: StopTokens) -> Limits:
     name = settings.served_model_name or settings.model
-    return Limits(name, vocab_size, max_model_len, stop_tokens, settings.max_num_seqs, settings.max_logprobs)
+    structures = _structures(settings.tokenizer_for_grammar, vocab_size, stop_tokens) if settings.tokenizer_for_grammar else None
+    return Limits(name, vocab_size, max_model_len, stop_tokens, settings.max_num_seqs, settings.max_logprobs, structures)
+
+
+def _structures(model: str, vocab_size: int, stop_tokens: StopTokens) -> "Structures":
+    # Imported here: a worker that knows no tokenizer needs none of it.
+    from generate_worker.structure import Structures
+    from model_profile import load
+
+    # The context is the worker's own business.
+    return Structures(load(model, max_model_len=2), vocab_size, stop_tokens.all)
 
 
 def _torch(settings: WorkerSettings, observer: Observer) -> tuple[Engine, Limits]:

@@ -14,7 +14,7 @@ from protocol.errors import TandemError
 from protocol.events import DoneChoice, DoneEvent, ErrorEvent, GenerateEvent, TokenChoice, TokenEvent, encode_event
 from protocol.generate import GenerateChoice, GenerateResponse
 from protocol.logprobs import LOWEST, TokenLogprob, TokenLogprobEntry, TokenLogprobs
-from protocol.usage import Usage
+from protocol.usage import PromptTokensDetails, Usage
 from service_kit.disconnect import while_connected
 
 KEEP_ALIVE_SECONDS = 15.0
@@ -134,11 +134,18 @@ async def gather(generation: Generation, call: Call, model_name: str) -> Generat
         timings=summary.timings,
         seed=call.reported_seed,
         prompt_token_ids=call.engine.prompt_ids if call.echo_prompt else None,
+        prompt_logprobs=[_by_id(score) for score in summary.prompt_scores] if summary.prompt_scores else None,
     )
 
 
+def _by_id(score: Score | None) -> dict[int, TokenLogprob] | None:
+    """As vLLM tells a prompt's: the token that is there and the best candidates, by id. None for the first token."""
+    return None if score is None else {one.token_id: _candidate(one) for one in (*score.best, score.chosen)}
+
+
 def _usage(call: Call, summary: Summary) -> Usage:
-    return Usage.of(len(call.engine.prompt_ids), summary.completion_tokens)
+    usage = Usage.of(len(call.engine.prompt_ids), summary.completion_tokens)
+    return usage.model_copy(update={"prompt_tokens_details": PromptTokensDetails(cached_tokens=summary.cached_tokens)})
 
 
 def _logprobs(scores: Iterable[Score]) -> TokenLogprobs | None:

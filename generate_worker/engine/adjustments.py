@@ -24,8 +24,9 @@ def adjust(logits: torch.Tensor, sequences: list[Sequence]) -> None:
 
 
 def _allow_only(row: torch.Tensor, sequence: Sequence) -> None:
-    if sequence.grammar is not None:
-        row.masked_fill_(~_bits(sequence.grammar.allowed(), row), NEVER)
+    mask = sequence.grammar.allowed() if sequence.grammar is not None else None
+    if mask is not None:
+        row.masked_fill_(~_bits(mask, row), NEVER)
     allowed = sequence.request.params.allowed_token_ids
     if allowed:
         ids = torch.tensor(allowed, dtype=torch.int64, device=row.device)

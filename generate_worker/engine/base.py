@@ -15,8 +15,9 @@ from protocol.sampling import SamplingParams
 class Grammar(Protocol):
     """What may come next in one choice. Called in the engine's thread."""
 
-    def allowed(self) -> bytes:
-        """A bit for each token id, the lowest bit of the first byte being that of id 0. Ids beyond the last are not allowed."""
+    def allowed(self) -> bytes | None:
+        """A bit for each token id, the lowest bit of the first byte being that of id 0; ids beyond the last are not allowed. None
+        where all are."""
 
     def advance(self, token_id: int) -> None:
         """The choice goes on with this id, which was allowed."""

@@ -36,7 +36,7 @@ class PackedLinear(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.shape[-2] > self._most:
-            return torch.cat([self._computed(part) for part in x.split(self._most, -2)], -2)
+            return torch.cat([self._computed(part) for part in torch.split(x, self._most, -2)], -2)
         return self._computed(x)
 
     def _computed(self, x: torch.Tensor) -> torch.Tensor:
@@ -50,6 +50,5 @@ def pack(model: torch.nn.Module) -> None:
         return
     for module in list(model.modules()):
         for name, child in module.named_children():
-            layout = _LAYOUTS.get(child.weight.dtype) if type(child) is torch.nn.Linear else None
-            if layout is not None:
-                setattr(module, name, PackedLinear(child, layout))
+            if isinstance(child, torch.nn.Linear) and type(child) is torch.nn.Linear and child.weight.dtype in _LAYOUTS:
+                setattr(module, name, PackedLinear(child, _LAYOUTS[child.weight.dtype]))

@@ -186,6 +186,10 @@ class ReplayEngine(Engine):
             for work in entered:
                 self.scheduler.computed(work)
                 self.playing.add(work.sequence)
+                job = work.sequence.job
+                if job.wants_prompt_scores:
+                    wanted = job.request.params.prompt_logprobs
+                    job.prompt_scores[1:] = [_certain(wanted, token_id) for token_id in job.request.prompt_ids[1:]]
         for job in self.scheduler.jobs:
             if job not in self.tasks and all(sequence in self.playing for sequence in job.sequences):
                 outputs = [self.source.output(job.request, sequence.index) for sequence in job.sequences]
@@ -221,7 +225,7 @@ class ReplayEngine(Engine):
                 steps += job.cut(output.then, now, sequence)
             else:
                 stops = output.stop_at == sequence.output_length
-                steps += job.accept(sequence, token_id, _certain(job.request, token_id), now, stops=stops)
+                steps += job.accept(sequence, token_id, _certain(job.request.params.logprobs, token_id), now, stops=stops)
         return merged(steps)
 
     def _emit(self, job: Job, steps: list[Step]) -> None:
@@ -260,9 +264,8 @@ def merged(steps: list[Step]) -> list[Step]:
     return out
 
 
-def _certain(request: EngineRequest, token_id: int) -> Score | None:
-    """A replayed id has no distribution: it was certain."""
-    wanted = request.params.logprobs
+def _certain(wanted: int | None, token_id: int) -> Score | None:
+    """A replayed id has no distribution: it was certain. `wanted`: how many candidates, None for no score."""
     if wanted is None:
         return None
     chosen = Candidate(token_id, 0.0, 1)
