@@ -78,6 +78,9 @@ def handed_on(settings: UpSettings) -> dict[str, str]:
     given: dict[str, Any] = {name: getattr(settings, name) for name in settings.model_fields_set if name not in own}
     if settings.api_key:
         given["upstream_api_key"] = settings.api_key
+    if settings.engine == "torch":
+        # What response_format asks of the gateway needs a worker that knows the tokenizer.
+        given.setdefault("tokenizer_for_grammar", settings.model)
     # One process each: they share the machine with each other and with the model.
     given.setdefault("workers", os.environ.get(variable(UpSettings, "workers"), 1))
     return {variable(UpSettings, name): _text(value) for name, value in given.items() if value is not None}

@@ -53,7 +53,7 @@ BAD: list[tuple[Any, str | None]] = [
             ("min_tokens", 3, None),
             ("logprobs", 21, None),
             ("logprobs", -1, None),
-            ("prompt_logprobs", 0, None),
+            ("prompt_logprobs", 21, None),
             ("stop", ["END"], None),
             ("stop", "END", None),
             ("bad_words", ["no"], None),
