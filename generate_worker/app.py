@@ -60,7 +60,9 @@ class WorkerSettings(ServiceSettings):
     )
     max_logprobs: Annotated[int, Field(ge=-1)] = Field(20, description="Largest logprobs a request may ask for; -1 for no bound.")
     torch_threads: Annotated[int, Field(ge=0)] = Field(0, description="CPU threads of one model step; 0 takes all cores given.")
-    replay_script: Path | None = Field(None, description='JSON lines {"token_ids": [...]} to replay; without it ids are made up.')
+    script: Path | None = Field(
+        None, description="JSON lines to replay, with failures if wanted (docs/worker.md); without it ids are made up."
+    )
     replay_tokens_per_second: Annotated[float, Field(ge=0)] = Field(
         0.0, description="Replay rate of one choice; 0: as fast as it goes."
     )
@@ -137,19 +139,18 @@ def _torch(settings: WorkerSettings, observer: Observer) -> tuple[Engine, Limits
 
 def _replay(settings: WorkerSettings, observer: Observer) -> tuple[Engine, Limits]:
     from generate_worker.engine.block_pool import BlockPool, blocks_for
-    from generate_worker.engine.replay_engine import Pace, ReplayEngine, Script, Synthetic
+    from generate_worker.engine.replay_engine import ReplayEngine
+    from generate_worker.engine.replay_script import Pace, Script, Synthetic
     from generate_worker.engine.scheduler import Scheduler
 
     eos = settings.replay_eos_token_id
     stop_tokens = StopTokens(eos, frozenset(() if eos is None else (eos,)))
     max_model_len = settings.max_model_len or 8192
+    pace = Pace(settings.replay_tokens_per_second, settings.replay_chunk_size)
+    made_up = Synthetic(settings.replay_vocab_size, pace, stop_tokens.all)
     pool = BlockPool(blocks_for(max_model_len) * settings.max_num_seqs)
-    source = (
-        Script.read(settings.replay_script) if settings.replay_script else Synthetic(settings.replay_vocab_size, stop_tokens.all)
-    )
     engine = ReplayEngine(
-        source,
-        Pace(settings.replay_tokens_per_second, settings.replay_chunk_size),
+        Script.read(settings.script, made_up) if settings.script else made_up,
         Scheduler(pool, settings.max_num_seqs, _UNLIMITED, settings.max_queue, settings.enable_prefix_caching),
         observer,
     )

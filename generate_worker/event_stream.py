@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from generate_worker.admission import Call
-from generate_worker.engine.base import Candidate, DoneStep, Generation, Score, Step, Summary, TokenStep
+from generate_worker.engine.base import Candidate, ConnectionCut, DoneStep, Generation, Score, Step, Summary, TokenStep
 from protocol import sse
 from protocol.errors import TandemError
 from protocol.events import DoneChoice, DoneEvent, ErrorEvent, GenerateEvent, TokenChoice, TokenEvent, encode_event
@@ -58,9 +58,20 @@ class EventStream(Response):
                 body = b"".join(encode_event(writer.event(step)) for step in steps)
                 await send({"type": "http.response.body", "body": body, "more_body": True})
             last = sse.encode(sse.DONE)
+        except ConnectionCut:
+            return
         except TandemError as error:
             last = encode_event(ErrorEvent(request_id=self._call.engine.request_id, error=error.info))
         await send({"type": "http.response.body", "body": last, "more_body": False})
+
+
+class CutShort(Response):
+    """The beginning of an answer, and no more: the server closes the connection."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"1000")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"{", "more_body": True})
 
 
 class EventWriter:

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from generate_worker.admission import Call, Limits, admit
-from generate_worker.engine.base import Engine
-from generate_worker.event_stream import EventStream, gather
+from generate_worker.engine.base import ConnectionCut, Engine
+from generate_worker.event_stream import CutShort, EventStream, gather
 from protocol.generate import AbortRequest, AbortResponse, GenerateRequest, GenerateResponse
 from protocol.models import ModelCard, ModelList
 from service_kit.body import documented, json_response, parse
@@ -48,8 +48,11 @@ async def generate(request: Request) -> Response:
     generation = worker.engine.submit(call.engine)
     if call.stream:
         return EventStream(generation, call)
-    with closing(generation):
-        answer = await while_connected(request, gather(generation, call, worker.limits.model_name))
+    try:
+        with closing(generation):
+            answer = await while_connected(request, gather(generation, call, worker.limits.model_name))
+    except ConnectionCut:
+        return CutShort()
     return json_response(answer.wire())
 
 

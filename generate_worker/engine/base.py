@@ -45,6 +45,10 @@ class EngineRequest:
     grammar: Callable[[], Grammar] | None = None
 
 
+class ConnectionCut(TandemError):
+    """The answer ends here, without a word: what an engine raises that plays a network's failure."""
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A token that could stand at a position. `rank` counts from 1 in the raw distribution."""

@@ -5,126 +5,31 @@ Everything around the ids is as in any engine: admission, the queue and its boun
 
 import asyncio
 import itertools
-import json
 import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated, Literal, Protocol
 
-from pydantic import Field, ValidationError
-
-from generate_worker.engine.base import Candidate, Engine, EngineRequest, Generation, Observer, Score, Stats, Step, TokenStep
+from generate_worker.engine.base import (
+    Candidate,
+    ConnectionCut,
+    Engine,
+    EngineRequest,
+    Generation,
+    Observer,
+    Score,
+    Stats,
+    Step,
+    TokenStep,
+)
 from generate_worker.engine.job import Job
+from generate_worker.engine.replay_script import Failure, Output, Source
 from generate_worker.engine.scheduler import Scheduler
 from generate_worker.engine.sequence import Sequence
-from model_profile.errors import ProfileError
-from protocol.base import Closed, TokenId
 from protocol.errors import InternalError, Overloaded, TandemError
 from protocol.generate import FinishReason
 
 log = logging.getLogger("tandem.engine")
-
-
-class ScriptLine(Closed):
-    """One output. `finish_reason` says how it ends where no stop id of the request has ended it before: `stop` makes its last id
-    the stopping token, `length` and `abort` end after it."""
-
-    token_ids: list[TokenId]
-    finish_reason: Literal["stop", "length", "abort"] = "length"
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """What is played for one choice: ids from its resumed length on, then the end. `stop_at` makes the id at that index stop it."""
-
-    token_ids: Iterator[int]
-    then: FinishReason = FinishReason.LENGTH
-    stop_at: int | None = None
-
-
-class Source(Protocol):
-    """Where the ids come from. Another source (one that fails at a planned point, say) plugs in here."""
-
-    def output(self, request: EngineRequest, choice: int) -> Output: ...
-
-
-@dataclass(slots=True)
-class Script:
-    """Lines in turn, one a choice, from the first again after the last. A resumed request goes on in the line it began with."""
-
-    lines: list[ScriptLine]
-    _turn: int = 0
-
-    @classmethod
-    def read(cls, path: Path) -> "Script":
-        """From a file of JSON lines. Raises `ProfileError`."""
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ProfileError(f"the replay script {path} cannot be read: {error}") from error
-        lines = []
-        for number, line in enumerate(text.splitlines(), start=1):
-            if line.strip():
-                try:
-                    lines.append(ScriptLine.model_validate(json.loads(line)))
-                except (ValidationError, json.JSONDecodeError) as error:
-                    reason = str(error).replace("\n", " ")
-                    raise ProfileError(
-                        f"the replay script {path}, line {number}, is no {{'token_ids': [...]}}: {reason}"
-                    ) from error
-        if not lines:
-            raise ProfileError(f"the replay script {path} has no lines")
-        return cls(lines)
-
-    def output(self, request: EngineRequest, choice: int) -> Output:
-        done = list(request.resumed_ids)
-        begun = (line for line in self.lines if done and line.token_ids[: len(done)] == done)
-        line = next(begun, None)
-        if line is None:
-            line = self.lines[self._turn % len(self.lines)]
-            self._turn += 1
-        last = len(line.token_ids) - 1
-        return Output(
-            iter(line.token_ids[len(done) :]), FinishReason(line.finish_reason), last if line.finish_reason == "stop" else None
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Synthetic:
-    """Endless ids below `vocab_size` that depend on seed, choice and position alone, and are never among `avoided`."""
-
-    vocab_size: int
-    avoided: frozenset[int] = frozenset()
-
-    def output(self, request: EngineRequest, choice: int) -> Output:
-        return Output(self._ids(request, choice))
-
-    def _ids(self, request: EngineRequest, choice: int) -> Iterator[int]:
-        avoided = self.avoided | request.stop_ids
-        for place in itertools.count(len(request.resumed_ids)):
-            draws = (_scramble(request.seed, choice, place, attempt) % self.vocab_size for attempt in itertools.count())
-            yield next((token_id for token_id in itertools.islice(draws, 64) if token_id not in avoided), 0)
-
-
-def _scramble(*numbers: int) -> int:
-    x = 0
-    for number in numbers:
-        x = (x ^ (number & (2**64 - 1))) * 0x9E3779B97F4A7C15 % 2**64
-        x ^= x >> 29
-    return x
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """`tokens_per_second` of one choice (0: as fast as it goes), `chunk` ids at a time."""
-
-    tokens_per_second: Annotated[float, Field(ge=0)] = 0.0
-    chunk: Annotated[int, Field(ge=1)] = 1
-
-    def due(self, begun: float, tokens: int) -> float:
-        return begun + tokens / self.tokens_per_second if self.tokens_per_second else 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -132,7 +37,6 @@ class ReplayEngine(Engine):
     """Runs wholly on the event loop, one task a request: there is no work in it that could block."""
 
     source: Source
-    pace: Pace
     scheduler: Scheduler
     observer: Observer = field(default_factory=Observer)
     jobs: dict[Generation, Job] = field(default_factory=dict)
@@ -196,28 +100,58 @@ class ReplayEngine(Engine):
                 self.tasks[job] = asyncio.get_running_loop().create_task(self._play(job, outputs))
 
     async def _play(self, job: Job, outputs: list[Output]) -> None:
-        """Tells the ids of all open choices, a chunk of each in turn, at the pace."""
+        """Tells the ids of all open choices, a chunk of each in turn."""
         try:
-            told = 0
-            begun = time.monotonic()
-            while not job.finished:
-                told += self.pace.chunk
-                await asyncio.sleep(max(0.0, self.pace.due(begun, told) - time.monotonic()))
+            async with asyncio.TaskGroup() as group:
                 for sequence, output in zip(job.sequences, outputs, strict=True):
-                    if not sequence.finished:
-                        self._emit(job, self._chunk(job, sequence, output))
-        except TandemError as error:
-            self._fail(job, error)
-        except Exception as error:  # as in every engine: a failed step becomes the request's error
+                    group.create_task(self._choice(job, sequence, output))
+        except* TandemError as errors:
+            self._fail(job, next(error for error in errors.exceptions if isinstance(error, TandemError)))
+        except* Exception as errors:  # as in every engine: a failed step becomes the request's error
             log.exception("a replay failed")
-            self._fail(
-                job, InternalError(f"the engine failed at this request: {type(error).__name__}; the worker's log has the details")
-            )
+            name = type(errors.exceptions[0]).__name__
+            self._fail(job, InternalError(f"the engine failed at this request: {name}; the worker's log has the details"))
 
-    def _chunk(self, job: Job, sequence: Sequence, output: Output) -> list[Step]:
+    async def _choice(self, job: Job, sequence: Sequence, output: Output) -> None:
+        begun, told = time.monotonic(), 0
+        failure = output.failure
+        while not sequence.finished:
+            count = output.pace.chunk
+            if failure is not None:
+                if sequence.output_length >= failure.after:
+                    fault, failure = failure, None
+                    before = time.monotonic()
+                    await self._go_wrong(job, sequence, output, fault)
+                    begun += time.monotonic() - before
+                    continue
+                count = min(count, failure.after - sequence.output_length)
+            told += count
+            await asyncio.sleep(max(0.0, output.pace.due(begun, told) - time.monotonic()))
+            if not sequence.finished:
+                self._emit(job, merged(self._steps(job, sequence, output, count)))
+
+    async def _go_wrong(self, job: Job, sequence: Sequence, output: Output, fault: Failure) -> None:
+        match fault.kind:
+            case "stall":
+                await (asyncio.sleep(fault.seconds) if fault.seconds is not None else asyncio.Event().wait())
+            case "drop":
+                raise ConnectionCut("this failure was asked for by the replay script")
+            case "error":
+                raise InternalError(fault.message)
+            case kind:
+                first, *more = self._steps(job, sequence, output, 1)
+                if kind == "missing":
+                    self._emit(job, more)
+                elif kind == "duplicate":
+                    self._emit(job, [first, first, *more])
+                else:
+                    self._emit(job, [first, *(more or job.cut(FinishReason.LENGTH, time.monotonic(), sequence)), first])
+
+    def _steps(self, job: Job, sequence: Sequence, output: Output, count: int) -> list[Step]:
+        """Of the next ids."""
         now = time.monotonic()
         steps: list[Step] = []
-        for _ in range(self.pace.chunk):
+        for _ in range(count):
             if sequence.finished:
                 break
             token_id = next(output.token_ids, None)
@@ -226,7 +160,7 @@ class ReplayEngine(Engine):
             else:
                 stops = output.stop_at == sequence.output_length
                 steps += job.accept(sequence, token_id, _certain(job.request.params.logprobs, token_id), now, stops=stops)
-        return merged(steps)
+        return steps
 
     def _emit(self, job: Job, steps: list[Step]) -> None:
         job.generation.deliver(steps)

@@ -151,7 +151,7 @@ def replay_worker(tmp_path: Path, *lines: JsonObject, model: str = MODEL, **chan
     script.write_text("\n".join(json.dumps(line) for line in lines))
     own = profile(model)
     settings: JsonObject = {"replay_vocab_size": own.vocab_size, "replay_eos_token_id": own.eos_token_ids[0], "max_model_len": 8192}
-    settings |= {"engine": "replay", "replay_script": script if lines else None}
+    settings |= {"engine": "replay", "script": script if lines else None}
     return worker_app(WorkerSettings(model=model, **{**settings, **changes}))
 
 
