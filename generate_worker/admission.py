@@ -66,6 +66,7 @@ def admit(request: GenerateRequest, limits: Limits) -> Call:
         )
         raise BadRequest(message, param="token_ids")
     eos = limits.stop_tokens
+    own_stops = frozenset(params.stop_token_ids or ())
     seed = secrets.randbits(_SEED_BITS) if params.seed is None else params.seed
     own_id = context.request_id.get()
     engine = EngineRequest(
@@ -74,7 +75,8 @@ def admit(request: GenerateRequest, limits: Limits) -> Call:
         params=params,
         seed=seed,
         max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
-        stop_ids=frozenset(params.stop_token_ids or ()) | (frozenset() if params.ignore_eos else eos.all),
+        stop_ids=own_stops | (frozenset() if params.ignore_eos else eos.all),
+        late_ids=own_stops | eos.all,
         primary_eos=None if params.ignore_eos else eos.primary,
         resumed_ids=tuple(request.output_token_ids or ()),
         priority=request.priority,
@@ -148,6 +150,6 @@ def _check_logprobs(name: str, wanted: int | None, limits: Limits) -> None:
 
 def _check_something_allowed(request: EngineRequest, limits: Limits) -> None:
     allowed = request.params.allowed_token_ids
-    if request.params.min_tokens and allowed and request.stop_ids.issuperset(allowed):
+    if request.params.min_tokens and allowed and request.late_ids.issuperset(allowed):
         message = "min_tokens excludes every id of allowed_token_ids: all of them are stopping tokens"
         raise BadRequest(message, param="sampling_params.min_tokens")

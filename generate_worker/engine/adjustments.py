@@ -70,7 +70,7 @@ def _forbid(logits: torch.Tensor, sequences: list[Sequence]) -> None:
             if sequence.ends_with(banned[:-1]):
                 places.add(row, banned[-1:])
         if sequence.output_length < params.min_tokens:
-            places.add(row, (one for one in sequence.request.stop_ids if one < logits.shape[1]))
+            places.add(row, (one for one in sequence.request.late_ids if one < logits.shape[1]))
     if places.ids:
         logits[places.tensors(logits)[0]] = NEVER
 

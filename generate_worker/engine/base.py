@@ -28,8 +28,9 @@ class EngineRequest:
     """An admitted request: every default filled in, every bound checked.
 
     `max_tokens` and `params.min_tokens` count the ids of one choice, those in `resumed_ids` included. `stop_ids` holds all ids that
-    end a choice; `primary_eos` is the one whose `stop_reason` is null (None where eos is ignored). `grammar` makes a choice's own
-    reader of the structure that its output must have, `resumed_ids` read already.
+    end a choice; `primary_eos` is the one whose `stop_reason` is null (None where eos is ignored). `late_ids` must not come before
+    `min_tokens`: as in vLLM, those that stop and every eos, ignored or not. `grammar` makes a choice's own reader of the structure
+    that its output must have, `resumed_ids` read already.
     """
 
     request_id: str
@@ -38,6 +39,7 @@ class EngineRequest:
     seed: int
     max_tokens: int
     stop_ids: frozenset[int] = frozenset()
+    late_ids: frozenset[int] = frozenset()
     primary_eos: int | None = None
     resumed_ids: tuple[int, ...] = ()
     priority: int = 0

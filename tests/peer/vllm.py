@@ -1,5 +1,5 @@
-"""vLLM as a foreign twin: its render and derender server, for a tokenizer of ours. It is a peer to compare with, never a
-dependency.
+"""vLLM as a foreign twin: its render and derender server, for a tokenizer of ours, and its worker. It is a peer to compare with,
+never a dependency.
 
 `TANDEM_TEST_PEER` names a virtual environment that vLLM is installed in; without it the tests of this folder say so and are
 skipped.
@@ -23,7 +23,7 @@ VARIABLE = "TANDEM_TEST_PEER"
 START_SECONDS = 240
 
 # A connection is kept open as long as ours are: vLLM's own five seconds are less than a benchmark's turn may take.
-_VARIABLES = {"HF_HUB_OFFLINE": "1", "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "75"}
+_VARIABLES = {"HF_HUB_OFFLINE": "1", "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "75", "VLLM_CPU_KVCACHE_SPACE": "1"}
 
 # The least of a config that lets vLLM find out which tokenizer and which lengths a model has; no weights are loaded.
 _CONFIG = {
@@ -52,15 +52,29 @@ def installed(environment: str | None = None) -> str | None:
 @contextmanager
 def render_server(scratch: Path, *flags: str, environment: str | None = None) -> Iterator[str]:
     """The base URL of `vllm launch render` for Qwen3's tokenizer."""
-    command = installed(environment)
-    assert command is not None, f"no vLLM in {environment or os.environ.get(VARIABLE)}"
     model = scratch / "qwen3"
     shutil.copytree(folder("qwen3"), model)
     (model / "config.json").write_text(json.dumps(_CONFIG))
+    with _running(scratch, "launch", "render", str(model), *flags, environment=environment) as url:
+        yield url
+
+
+@contextmanager
+def worker_server(scratch: Path, model: Path, *flags: str, environment: str | None = None) -> Iterator[str]:
+    """The base URL of `vllm serve --tokens-only` for a model folder: a worker without a tokenizer."""
+    with _running(scratch, "serve", str(model), "--tokens-only", "--enforce-eager", *flags, environment=environment) as url:
+        yield url
+
+
+@contextmanager
+def _running(scratch: Path, *command: str, environment: str | None) -> Iterator[str]:
+    program = installed(environment)
+    assert program is not None, f"no vLLM in {environment or os.environ.get(VARIABLE)}"
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
-    arguments = [command, "launch", "render", str(model), "--served-model-name", "m", "--port", str(port), *flags]
+    name = () if "--served-model-name" in command else ("--served-model-name", "m")
+    arguments = [program, *command, *name, "--port", str(port)]
     with (scratch / "vllm.log").open("w") as log:
         process = subprocess.Popen(arguments, env={**os.environ, **_VARIABLES}, stdout=log, stderr=log, start_new_session=True)
         url = f"http://127.0.0.1:{port}"

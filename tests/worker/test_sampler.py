@@ -21,7 +21,7 @@ SIZE = 24
 def sequence(
     seed: int = 0, index: int = 0, output: tuple[int, ...] = (), prompt: list[int] | None = None, **params: Any
 ) -> Sequence:
-    request = EngineRequest("r", prompt or [1, 2], SamplingParams(**params), seed, 100, frozenset({0}), 0, output)
+    request = EngineRequest("r", prompt or [1, 2], SamplingParams(**params), seed, 100, frozenset({0}), frozenset({0}), 0, output)
     return Sequence(Job(Generation(request, lambda generation: None), 0, 0.0), index, "")
 
 
