@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import statistics
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack
@@ -134,8 +135,10 @@ async def throughput(sides: dict[str, Side], vocabulary: int, rounds: int, title
             for name, side in sides.items():
                 begun = time.perf_counter()
                 outputs.append(await side(wanted))
+                speed = streams * OUTPUT / (time.perf_counter() - begun)
+                print(f"{streams} streams, round {turn}, {name}: {speed:.1f} tok/s", file=sys.stderr)
                 if turn:  # the first warms up
-                    speeds[name].append(streams * OUTPUT / (time.perf_counter() - begun))
+                    speeds[name].append(speed)
             same &= all(sorted(output) == sorted(outputs[0]) for output in outputs)
         medians = [statistics.median(found) for found in speeds.values()]
         ratio = medians[0] / max(medians[1:])
