@@ -37,6 +37,8 @@ class WorkerMetrics:
         gauge("kv_tokens_used", "Positions of the KV cache that running choices hold.", lambda stats: stats.kv_tokens_used)
         gauge("kv_tokens_cached", "Free positions whose content can still be found again.", lambda stats: stats.kv_tokens_cached)
         gauge("kv_tokens_total", "Positions of the KV cache.", lambda stats: stats.kv_tokens_total)
+        told = "1 where a choice's logits were seen not to depend, to the last bit, on who shares its steps."
+        gauge("batch_invariant", told, lambda stats: int(stats.batch_invariant))
         gauge("preemptions", "Times that a choice gave its blocks to another.", lambda stats: stats.preemptions)
 
     def _steps(self, steps: list[Step]) -> None:

@@ -114,7 +114,7 @@ Step = TokenStep | DoneStep
 class Stats:
     """A moment's load. Slots are choices that run at once, of `running` requests; `waiting` requests have not begun. KV tokens are
     positions of the cache: held by choices that run, left there by others to be found again, and all. `preemptions` counts from the
-    start on."""
+    start on. `batch_invariant`: whether what comes out was seen not to depend, to the last bit, on who shares a step."""
 
     running: int
     waiting: int
@@ -124,6 +124,7 @@ class Stats:
     kv_tokens_cached: int
     kv_tokens_total: int
     preemptions: int = 0
+    batch_invariant: bool = True
 
 
 class Generation:

@@ -9,7 +9,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import torch
 
 from generate_worker.engine import sampler
 from generate_worker.engine.base import Engine, EngineRequest, Generation, Observer, Stats, Step
@@ -83,7 +85,7 @@ class TorchEngine(Engine):
 
     def stats(self) -> Stats:
         with self._changed:
-            return self._scheduler.stats()
+            return replace(self._scheduler.stats(), batch_invariant=self.runner.batch_invariant)
 
     def _abandon(self, generation: Generation) -> None:
         job = self._jobs.get(generation)
@@ -156,7 +158,7 @@ class TorchEngine(Engine):
                 return self._apply(works, forward, sampled)
         except Exception as error:  # the one place where an engine's failure becomes its requests' error
             log.exception("an engine step failed")
-            failure = InternalError(f"the engine failed at this request: {type(error).__name__}; the worker's log has the details")
+            failure = _failure(error)
             jobs = list(dict.fromkeys(work.sequence.job for work in works))
             with self._changed:
                 for job in jobs:
@@ -214,3 +216,13 @@ class TorchEngine(Engine):
             loop.call_soon_threadsafe(work)
         except RuntimeError:  # the loop has closed: nobody listens any more
             log.debug("the event loop closed before the engine")
+
+
+def _failure(error: Exception) -> TandemError:
+    if isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error):
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        return InternalError(
+            "the model ran out of memory at this request; a shorter prompt may fit, or a smaller --kv-cache-memory"
+        )
+    return InternalError(f"the engine failed at this request: {type(error).__name__}; the worker's log has the details")

@@ -2,11 +2,13 @@
 
 import asyncio
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from tests.worker.kit import MAX_LEN, VOCAB, Live, body, stream
+from tests.worker.kit import MAX_LEN, VOCAB, Live, body, live, stream
 
 pytestmark = pytest.mark.anyio
 
@@ -181,6 +183,49 @@ async def test_a_step_that_fails_fails_its_requests_and_no_others(worker: Live, 
         assert (await client.get("/health")).status_code == 200
         assert len((await stream(client, body([5], max_tokens=20, ignore_eos=True))).ids()) == 20
     await worker.becomes("slots_used", 0)
+
+
+async def test_a_request_for_which_memory_runs_out_fails_and_the_worker_goes_on(
+    worker: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = worker.app.state.worker.engine.runner
+    real = runner.run
+
+    def run(works: Any) -> Any:
+        if any(work.count > 10 for work in works):
+            raise torch.OutOfMemoryError("injected")
+        return real(works)
+
+    monkeypatch.setattr(runner, "run", run)
+    async with worker.client() as client:
+        big, small = body([5] * 15, max_tokens=3), body([5], max_tokens=3, ignore_eos=True)
+        told = await stream(client, big)
+        assert told.error is not None
+        assert "memory" in told.error.error.message
+        assert len((await stream(client, small)).ids()) == 3
+        monkeypatch.undo()
+        assert (await stream(client, big)).error is None
+    await worker.becomes("kv_tokens_used", 0)
+
+
+async def test_logits_that_are_no_numbers_fail_their_request_and_spoil_no_other(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What such a request leaves in the cache must not be found again, nor lie in a block that another one gets."""
+    with live(model=str(tiny_folder), kv_cache_memory=2 * 16 * 2 * 2 * 2 * 16 * 4) as worker:
+        runner = worker.app.state.worker.engine.runner
+        embeddings = runner.model.get_input_embeddings().weight
+        async with worker.client() as client:
+            expected = (await stream(client, body([5] * 3, max_tokens=5, ignore_eos=True))).ids()
+            with torch.inference_mode():
+                embeddings[77] = float("nan")
+            told = await stream(client, body([77] * 20, max_tokens=5))
+            assert told.error is not None
+            assert "not finite" in told.error.error.message
+            assert (await stream(client, body([5] * 3, max_tokens=5, ignore_eos=True))).ids() == expected
+            with torch.inference_mode():
+                embeddings[77] = 0.0
+            assert (await stream(client, body([77] * 20, max_tokens=5))).error is None
 
 
 async def test_parameters_that_allow_no_token_are_an_error_of_their_request_alone(worker: Live) -> None:
