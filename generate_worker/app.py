@@ -52,11 +52,11 @@ class WorkerSettings(ServiceSettings):
         "per cent of what the model leaves free on CUDA.",
     )
     enable_prefix_caching: bool = Field(True, description="Let a prompt reuse what others that began alike have computed.")
-    max_num_seqs: Annotated[int, Field(ge=1, le=1024)] = Field(8, description="Choices that are decoded at once.")
+    max_num_seqs: Annotated[int, Field(ge=1, le=1024)] = Field(64, description="Choices that run at once, memory allowing.")
     max_queue: Annotated[int, Field(ge=0)] = Field(64, description="Requests that may wait; 503 beyond.")
     prefill_chunk_tokens: Annotated[int, Field(ge=1)] | None = Field(
         None,
-        description="Prompt tokens computed between two tokens of running streams; by default 256 on the CPU, 512 on CUDA.",
+        description="Prompt tokens of one step; by default 96 on the CPU and 512 on CUDA while streams run, else 256 and 2048.",
     )
     max_logprobs: Annotated[int, Field(ge=-1)] = Field(20, description="Largest logprobs a request may ask for; -1 for no bound.")
     torch_threads: Annotated[int, Field(ge=0)] = Field(0, description="CPU threads of one model step; 0 takes all cores given.")

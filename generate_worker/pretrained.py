@@ -1,5 +1,6 @@
 """A model folder's weights in memory, on the device that runs them. Safetensors only; pickles are never opened."""
 
+import sys
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +30,8 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
-    logging.disable_progress_bar()
+    # For people. In a log it would be a line a second.
+    (logging.enable_progress_bar if sys.stderr.isatty() else logging.disable_progress_bar)()
     try:
         loaded, info = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, use_safetensors=True, local_files_only=True, trust_remote_code=False, output_loading_info=True

@@ -18,8 +18,10 @@ from model_profile.errors import ProfileError
 
 log = logging.getLogger("tandem.engine")
 
-# A chunk is what a running stream waits for. Fewer tokens leave the processor less than busy, more make streams stutter.
-_CHUNK_TOKENS = {"cpu": 256, "cuda": 512}
+# A chunk is what running streams wait for: fewer tokens leave the processor less than busy, more make the streams stutter.
+_CHUNK_TOKENS = {"cpu": 96, "cuda": 512}
+_ALONE_TOKENS = {"cpu": 256, "cuda": 2048}
+"""Where no stream waits. More would only make new ones wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,9 @@ def load_torch_engine(
         raise ProfileError(f"--max-model-len {length} is more than the model's own {longest}")
     runner = ModelRunner(network)
     pool = _kv_cache(runner, kv_memory, length, max_seqs)
-    scheduler = Scheduler(pool, max_seqs, chunk_tokens or _CHUNK_TOKENS.get(place.type, 512), max_queue, shares_prefixes)
+    alone = chunk_tokens or _ALONE_TOKENS.get(place.type, 2048)
+    chunk = chunk_tokens or _CHUNK_TOKENS.get(place.type, 512)
+    scheduler = Scheduler(pool, max_seqs, chunk, max_queue, shares_prefixes, alone)
     # A sequence must fit the cache when it is alone there.
     holds = min(length, pool.size * BLOCK)
     if not runner.batch_invariant:

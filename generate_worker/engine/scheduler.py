@@ -44,7 +44,8 @@ class Work:
 
 @dataclass(slots=True)
 class Scheduler:
-    """`max_seqs` bounds the sequences that run at once, `chunk_tokens` the prompt tokens of a step, `max_queue` waiting requests.
+    """`max_seqs` bounds the sequences that run at once, `chunk_tokens` the prompt tokens of a step (`alone_tokens` where no stream
+    waits for the step to end), `max_queue` waiting requests.
 
     `running` and `waiting` are in the order in which sequences go first. Where `shares` is false no request finds another's blocks.
     """
@@ -54,6 +55,7 @@ class Scheduler:
     chunk_tokens: int
     max_queue: int
     shares: bool = True
+    alone_tokens: int | None = None
     waiting: list[Sequence] = field(default_factory=list)
     running: list[Sequence] = field(default_factory=list)
     preemptions: int = 0
@@ -112,7 +114,9 @@ class Scheduler:
 
     def plan(self, now: float) -> list[Work]:
         """The next step. Sequences that enter get their blocks, and their jobs their start time."""
-        budget, before = self.chunk_tokens, self.preemptions
+        decoding = any(len(one.ids) - one.computed == 1 for one in self.running)
+        budget = self.chunk_tokens if decoding else self.alone_tokens or self.chunk_tokens
+        before = self.preemptions
         works: list[Work] = []
         for sequence in list(self.running):
             if sequence.blocks and self._grow(sequence):

@@ -28,5 +28,5 @@ def reference(tiny_folder: Path) -> Any:
 @pytest.fixture(scope="session")
 def worker(tiny_folder: Path) -> Iterator[Live]:
     """One live worker for all tests that leave it as they found it. Its small chunks make every longer prompt a chunked one."""
-    with live(model=str(tiny_folder), prefill_chunk_tokens=16, max_queue=64) as running:
+    with live(model=str(tiny_folder), prefill_chunk_tokens=16, max_queue=64, max_num_seqs=8) as running:
         yield running
