@@ -32,14 +32,16 @@ class TemplateTurns:
         return beginning if beginning and ends_with(ids, self.written.encoded_behind(beginning).ids) else None
 
     def rest_behind(self, rest: Traced, begun: str) -> Traced:
-        """What is left of `rest`, which begins with an assistant's turn, where `begun` of that turn is there."""
+        """What is left of `rest`, which goes on with an assistant's turn, where `begun` of that turn is there."""
         head = untraced(rest[: next((at for at, run in runs(rest) if is_supplied(run[0])), len(rest))])
-        same = common(head, begun)
-        if same < min(len(head), len(begun)):
-            # It was begun in another way. What all ways have in common is there.
-            start = self._decoded(self.start)
-            same = len(start) if head.startswith(start) else 0
-        return rest[same:]
+        start = self._decoded(self.start)
+        # What ended the turn before is there too.
+        begins = max(head.find(start), 0) if begun.startswith(start) else 0
+        same = common(head[begins:], begun)
+        if same < min(len(head) - begins, len(begun)):
+            # It was begun in another way, of which nothing but what all ways have in common is known.
+            same = len(start) if head.startswith(start, begins) else 0
+        return rest[begins + same :]
 
     def spans(self, ids: Sequence[int]) -> list[range]:
         """The places in `ids` where the assistant has the word; all, where the template does not mark that by control tokens."""
@@ -72,18 +74,19 @@ class TemplateTurns:
 
     @cached_property
     def start(self) -> list[int]:
-        """What the assistant's turn begins with in any case: in history, and where the model is to think and where it is not.
-        Empty where that is no control token."""
+        """What the assistant's turn begins with in any case, and no other: in history, and where the model is to think and where it
+        is not. Empty where that is no control token, or not known."""
         ways = [self._next_turn_with(variables) for variables in ({}, thinking_variables(True), thinking_variables(False))]
-        if self._talk is not None:
-            text, at = self._talk
-            ways.append(untraced(text[self.written.beginning(_TALK, text, 1, len(text)) : at]))
-        encoded = [self.written.encoded_behind(way).ids for way in ways if way]
-        if not encoded:
+        if self._talk is None:
             return []
-        first, *others = encoded
+        text, at = self._talk
+        begin = self.written.beginning(_TALK, text, 1, len(text))
+        ways.append(untraced(text[begin:at]))
+        first, *others = (self.written.encoded_behind(way).ids for way in ways if way)
         start = first[: min((common(first, other) for other in others), default=len(first))]
-        return start if {*start[:1]} & self.written.renderer.control_tokens.ids else []
+        asked = self.written.encoded_behind(text[:begin]).ids
+        tells = {*start[:1]} <= self.written.renderer.control_tokens.ids and not [*spans(asked, start, start[:1])]
+        return start if tells else []
 
     @cached_property
     def _talk(self) -> tuple[Traced, int] | None:

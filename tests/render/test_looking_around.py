@@ -92,8 +92,9 @@ def test_canonical_ids_give_the_canonical_prompt(shape: str, chat: str, ended: b
     for count in range(1, len(messages)):
         if messages[count]["role"] == "tool" and messages[count - 1]["role"] == "tool":
             continue
-        before = render_chat(render, messages=messages[:count], add_generation_prompt=False)["token_ids"]
-        assert render_chat(render, messages=messages, prefix={"token_ids": before, "messages": count})["token_ids"] == anew
+        for begins in {False, messages[count]["role"] == "assistant"}:
+            before = render_chat(render, messages=messages[:count], add_generation_prompt=begins)["token_ids"]
+            assert render_chat(render, messages=messages, prefix={"token_ids": before, "messages": count})["token_ids"] == anew
 
 
 GLM = (
@@ -126,3 +127,20 @@ def test_a_turn_that_ends_with_the_token_that_begins_the_next(role: str, mark: s
         assert render_chat(render, messages=messages, prefix=prefix)["token_ids"][: len(begun) + len(ids)] == begun + ids
     assert found[0] == found[1]
     assert tokenizer.decode(found[0], skip_special_tokens=False).count(mark) == (2 if role == "user" else 1)
+
+
+def test_a_template_whose_turns_all_begin_alike_is_told_by_its_whole_beginning() -> None:
+    """No more than a control token is common to all ways to begin the assistant's turn, and the user's begins with it too."""
+    source = (
+        "{% for m in messages %}<|im_start|>{{ m.role if m.role == 'user' else 'bot' }}\n{{ m.content }}{{ '<|im_end|>\n' }}"
+        "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    render = renderer("qwen3", chat_template=ChatTemplate(source))
+    own = profile("qwen3").tokenizer.encode("A1<|im_end|>", add_special_tokens=False).ids
+    messages = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "A1", "token_ids": own}]
+    begun = render_chat(render, messages=messages[:1])["token_ids"]
+    for generation in (True, False):
+        before = render_chat(render, messages=messages[:1], add_generation_prompt=generation)["token_ids"]
+        asked = [*messages, {"role": "user", "content": "two"}]
+        ids = render_chat(render, messages=asked, prefix={"token_ids": before, "messages": 1})["token_ids"]
+        assert ids[: len(begun) + len(own)] == begun + own
