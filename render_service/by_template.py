@@ -4,15 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from model_profile.provenance import Traced, message_of, untraced
-from protocol.chat import AssistantMessage, UserMessage
+from protocol.chat import AssistantMessage
 from protocol.errors import BadRequest
 from render_service.conversation import Conversation
 from render_service.encoding import Marked, common, differs_from, ends_with
 from render_service.template_text import TemplateText
-from render_service.template_turns import TemplateTurns, turns_of
+from render_service.template_turns import ANSWER, ANSWERED, ASKED, TemplateTurns, turns_of
 from render_service.token_identity import answer_must_follow
-
-_ANSWERED = "Zq0answered"
 
 
 @dataclass(frozen=True)
@@ -33,9 +31,8 @@ class TemplateWriter:
     def before_first(self, conversation: Conversation) -> Marked:
         """What the template writes before the text of an answer that is the first message. Raises `BadRequest`."""
         # Nothing asked for it, so no turn's beginning was ever written for the model alone: it is that of a chat's history.
-        answered, asked = AssistantMessage(role="assistant", content=_ANSWERED), UserMessage(role="user", content="Zq0asked")
-        text = self.template.traced(replace(conversation, messages=[answered, asked]).first(2, add_generation_prompt=False))
-        head = text[: max(0, text.find(_ANSWERED))]
+        text = self.template.traced(replace(conversation, messages=[ANSWERED, ASKED]).first(2, add_generation_prompt=False))
+        head = text[: max(0, text.find(ANSWER))]
         return self.template.marked(self.template.encoded(head, add_special_tokens=False, with_offsets=True), head, 0)
 
     def following(self, conversation: Conversation, covered: int, ids: Sequence[int]) -> Marked:

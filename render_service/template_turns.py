@@ -13,8 +13,9 @@ from render_service.template_text import TemplateText
 from render_service.turns import last_begun, spans
 from render_service.variables import thinking_variables
 
-_ASKED, _ANSWERED = UserMessage(role="user", content="Zq0asked"), AssistantMessage(role="assistant", content="Zq0answered")
-_TALK = Conversation([_ASKED, _ANSWERED, _ASKED], add_generation_prompt=False)
+ANSWER = "Zq0answered"
+ASKED, ANSWERED = UserMessage(role="user", content="Zq0asked"), AssistantMessage(role="assistant", content=ANSWER)
+_TALK = Conversation([ASKED, ANSWERED, ASKED], add_generation_prompt=False)
 
 
 @dataclass(frozen=True)
@@ -66,24 +67,22 @@ class TemplateTurns:
     @cached_property
     def end(self) -> str:
         """What the template writes behind an assistant's text."""
-        written = self._talk
-        if written is None:
+        if self._talk is None:
             return ""
-        text, at = written
-        return untraced(text[at + len("Zq0answered") : self.written.beginning(_TALK, text, 2, len(text))])
+        text, at = self._talk
+        return untraced(text[at + len(ANSWER) : self.written.beginning(_TALK, text, 2, len(text))])
 
     @cached_property
     def start(self) -> list[int]:
         """What the assistant's turn begins with in any case, and no other: in history, and where the model is to think and where it
         is not. Empty where that is no control token, or not known."""
-        ways = [self._next_turn_with(variables) for variables in ({}, thinking_variables(True), thinking_variables(False))]
         if self._talk is None:
             return []
         text, at = self._talk
         begin = self.written.beginning(_TALK, text, 1, len(text))
-        ways.append(untraced(text[begin:at]))
-        first, *others = (self.written.encoded_behind(way).ids for way in ways if way)
-        start = first[: min((common(first, other) for other in others), default=len(first))]
+        habits = [self._next_turn_with(variables) for variables in ({}, thinking_variables(True), thinking_variables(False))]
+        ways = [self.written.encoded_behind(way).ids for way in (untraced(text[begin:at]), *habits) if way]
+        start = ways[0][: min(common(ways[0], way) for way in ways)] if ways else []
         asked = self.written.encoded_behind(text[:begin]).ids
         tells = {*start[:1]} <= self.written.renderer.control_tokens.ids and not [*spans(asked, start, start[:1])]
         return start if tells else []
@@ -95,12 +94,12 @@ class TemplateTurns:
             text = self.written.traced(_TALK)
         except BadRequest:
             return None
-        at = text.find("Zq0answered")
+        at = text.find(ANSWER)
         return None if at < 0 else (text, at)
 
     def _next_turn_with(self, variables: dict[str, bool]) -> str:
         try:
-            return untraced(self.written.next_turn(Conversation([_ASKED], variables=variables)))
+            return untraced(self.written.next_turn(Conversation([ASKED], variables=variables)))
         except BadRequest:
             return ""
 

@@ -129,6 +129,27 @@ def test_a_turn_that_ends_with_the_token_that_begins_the_next(role: str, mark: s
     assert tokenizer.decode(found[0], skip_special_tokens=False).count(mark) == (2 if role == "user" else 1)
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for m in messages %}{{ m.content }}{% endfor %}",
+        "{% for m in messages %}{{ m.content }}{{ '<|im_end|>' }}{% endfor %}",
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}",
+        "{% if messages|length > 2 %}{{ raise_exception('no more') }}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}",
+    ],
+)
+def test_templates_that_mark_little(source: str) -> None:
+    """What was sampled comes right behind what was rendered, whatever there is to tell turns by."""
+    render = renderer("qwen3", chat_template=ChatTemplate(source))
+    own = profile("qwen3").tokenizer.encode("A1", add_special_tokens=False).ids
+    asked, answered = {"role": "user", "content": "one"}, {"role": "assistant", "content": "A1", "token_ids": own}
+    begun = render_chat(render, messages=[asked])["token_ids"]
+    for prefix in ({}, {"prefix": {"token_ids": begun, "messages": 1}}):
+        ids = render_chat(render, messages=[asked, answered], return_token_sources=True, **prefix)["token_ids"]
+        assert ids[: len(begun) + len(own)] == begun + own
+
+
 def test_a_template_whose_turns_all_begin_alike_is_told_by_its_whole_beginning() -> None:
     """No more than a control token is common to all ways to begin the assistant's turn, and the user's begins with it too."""
     source = (
