@@ -10,7 +10,7 @@ from render_service.conversation import Conversation
 from render_service.encoding import Marked, common, differs_from, ends_with
 from render_service.template_text import TemplateText
 from render_service.template_turns import ANSWER, ANSWERED, ASKED, TemplateTurns, turns_of
-from render_service.token_identity import answer_must_follow
+from render_service.token_identity import answer_must_follow, may_have_begun
 
 
 @dataclass(frozen=True)
@@ -42,25 +42,26 @@ class TemplateWriter:
         length = self.template.length_of_messages(conversation, text)
         begin = self.template.beginning(conversation, text, covered, length)
         rest = text[begin:]
-        if isinstance(conversation.messages[covered - 1], AssistantMessage):
-            lacking = self._turns.end_lacking(ids, text[:begin], covered - 1)
-            rest = self._turns.without_what_ended(lacking + rest, ids)
-        elif (begun := self._turns.begun(conversation, text, covered, ids)) is not None:
+        begun = self._begun(conversation, text, covered, ids)
+        if begun is not None:
             answer_must_follow(conversation, covered)
             rest = self._turns.rest_behind(rest, begun)
+        elif isinstance(conversation.messages[covered - 1], AssistantMessage):
+            lacking = self._turns.end_lacking(ids, text[:begin], covered - 1)
+            rest = self._turns.without_what_ended(lacking + rest, ids)
         else:
             self._check_end(conversation, text[:begin], covered, ids)
         return self.template.marked(self.template.encoded_behind(rest), rest, len(rest) - (len(text) - length))
 
     def opened(self, conversation: Conversation, covered: int, ids: Sequence[int]) -> bool:
         """Whether `ids` end within an assistant's turn, whose answer is yet to come. Raises `BadRequest`."""
-        if isinstance(conversation.messages[covered - 1], AssistantMessage):
-            return False
         asked = conversation.first(covered, add_generation_prompt=True)
         text = self.template.traced(asked)
+        if self._begun(asked, text, covered, ids) is not None:
+            return True
         # A template that begins no turn leaves that to the model.
-        begins_none = self.template.length_of_messages(asked, text) == len(text)
-        return begins_none or self._turns.begun(asked, text, covered, ids) is not None
+        answered = isinstance(conversation.messages[covered - 1], AssistantMessage)
+        return not answered and self.template.length_of_messages(asked, text) == len(text)
 
     def spans(self, ids: Sequence[int]) -> list[range]:
         """The places in `ids` where the assistant has the word."""
@@ -77,6 +78,11 @@ class TemplateWriter:
         # Text comes back out of such a tokenizer as it went in, so it need not be tokenized to know what it will be.
         (as_it_is,) = tokenizer.decode_batch([ids], skip_special_tokens=False)
         return None if as_it_is == text else message_of(text.sources[min(common(as_it_is, text), len(text) - 1)])
+
+    def _begun(self, conversation: Conversation, text: Traced, covered: int, ids: Sequence[int]) -> str | None:
+        last = conversation.messages[covered - 1]
+        begun = may_have_begun(last, just_begun=self._turns.just_begun(ids))
+        return self._turns.begun(conversation, text, covered, ids) if begun else None
 
     def _check_end(self, conversation: Conversation, before: Traced, covered: int, ids: Sequence[int]) -> None:
         """Refuses ids that end a turn in which the next message stands, too, as the results of parallel calls do: what the template

@@ -92,13 +92,14 @@ class Harmony:
         covered: int,
         ids: Sequence[int],
         *,
+        begun: bool,
         add_generation_prompt: bool,
         continue_final_message: bool,
     ) -> Marked:
         """What comes behind `ids`, which are those of the first `covered` messages: the end of an assistant's turn that lacks it,
-        and the other messages. Raises `BadRequest`."""
+        unless the next is `begun`, and the other messages. Raises `BadRequest`."""
         end = Marked.of([], OUTSIDE)
-        if isinstance(messages[covered - 1], AssistantMessage) and not {*ids[-1:]} & self._message_ends:
+        if not begun and isinstance(messages[covered - 1], AssistantMessage) and not {*ids[-1:]} & self._message_ends:
             end = Marked.of(self._special("<|call|>" if self._calls(ids) else "<|end|>"), covered - 1)
         rest = [(index, message) for index, message in _chat(messages, None) if index >= covered]
         written = end + self._messages(_without_old_reasoning(rest))

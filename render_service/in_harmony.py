@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from protocol.chat import AssistantMessage
 from protocol.errors import BadRequest
 from render_service.conversation import Conversation
-from render_service.encoding import Marked, common, differs_from
-from render_service.token_identity import answer_must_follow
+from render_service.encoding import Marked, common, differs_from, ends_with
+from render_service.token_identity import answer_must_follow, may_have_begun
 from render_service.turns import last_begun, spans
 
 if TYPE_CHECKING:  # its library is loaded for models that need it
@@ -41,6 +40,7 @@ class HarmonyWriter:
             conversation.messages,
             covered,
             ids,
+            begun=begun is not None,
             add_generation_prompt=conversation.add_generation_prompt,
             continue_final_message=conversation.continue_final_message,
         )
@@ -65,9 +65,10 @@ class HarmonyWriter:
 
     def _begun(self, conversation: Conversation, covered: int, ids: Sequence[int]) -> int | None:
         """Where in `ids` the assistant's turn begins that they end within."""
-        if isinstance(conversation.messages[covered - 1], AssistantMessage):
+        beginning = self.harmony.beginning
+        if not may_have_begun(conversation.messages[covered - 1], just_begun=ends_with(ids, beginning)):
             return None
-        return last_begun(ids, self.harmony.beginning, self._marks)
+        return last_begun(ids, beginning, self._marks)
 
     def _known(self, rest: Sequence[int], begun: Sequence[int]) -> int:
         """How much of `rest`, an assistant's turn, is there where `begun` of it is."""

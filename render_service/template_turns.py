@@ -32,6 +32,10 @@ class TemplateTurns:
         beginning = untraced(self.written.next_turn(conversation.first(covered, add_generation_prompt=True)))
         return beginning if beginning and ends_with(ids, self.written.encoded_behind(beginning).ids) else None
 
+    def just_begun(self, ids: Sequence[int]) -> bool:
+        """Whether `ids` end with the beginning of an assistant's turn, and no more of it."""
+        return any(way and ends_with(ids, way) for way in self._habits)
+
     def rest_behind(self, rest: Traced, begun: str) -> Traced:
         """What is left of `rest`, which goes on with an assistant's turn, where `begun` of that turn is there."""
         head = untraced(rest[: next((at for at, run in runs(rest) if is_supplied(run[0])), len(rest))])
@@ -80,12 +84,20 @@ class TemplateTurns:
             return []
         text, at = self._talk
         begin = self.written.beginning(_TALK, text, 1, len(text))
-        habits = [self._next_turn_with(variables) for variables in ({}, thinking_variables(True), thinking_variables(False))]
-        ways = [self.written.encoded_behind(way).ids for way in (untraced(text[begin:at]), *habits) if way]
+        ways = [self.written.encoded_behind(untraced(text[begin:at])).ids, *self._habits]
+        ways = [way for way in ways if way]
         start = ways[0][: min(common(ways[0], way) for way in ways)] if ways else []
         asked = self.written.encoded_behind(text[:begin]).ids
         tells = {*start[:1]} <= self.written.renderer.control_tokens.ids and not [*spans(asked, start, start[:1])]
         return start if tells else []
+
+    @cached_property
+    def _habits(self) -> list[list[int]]:
+        """In how many ways the next turn is begun."""
+        return [
+            self.written.encoded_behind(self._next_turn_with(variables)).ids
+            for variables in ({}, thinking_variables(True), thinking_variables(False))
+        ]
 
     @cached_property
     def _talk(self) -> tuple[Traced, int] | None:

@@ -97,6 +97,15 @@ def extend(writer: Writer, conversation: Conversation) -> Extended:
     return Extended(Marked(ids, owners), sampled, identity)
 
 
+def may_have_begun(message: ChatMessage, *, just_begun: bool) -> bool:
+    """Whether ids that end with a message may have begun an assistant's turn behind it: behind the assistant's own only if they
+    have `just_begun` one, for what they have more is of that message."""
+    if not isinstance(message, AssistantMessage):
+        return True
+    says = message.content or message.reasoning or message.reasoning_content or message.refusal or message.tool_calls
+    return just_begun and bool(says) and message.token_ids != []
+
+
 def answer_must_follow(conversation: Conversation, covered: int) -> None:
     """For a prefix whose ids end within the assistant's turn. Raises `BadRequest`."""
     if covered == len(conversation.messages) or not isinstance(conversation.messages[covered], AssistantMessage):

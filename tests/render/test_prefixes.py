@@ -96,6 +96,26 @@ def test_a_turn_that_another_template_began(family: str) -> None:
     assert ids[: len(begun) + len(own)] == begun + own
 
 
+@pytest.mark.parametrize("family", ["qwen3", "smollm2", "llama3_1", "deepseek_v3", "gptoss"])
+def test_a_turn_that_is_begun_behind_an_answer(family: str) -> None:
+    """Its answer goes on there; what is left of a cut answer is no beginning."""
+    render, asked = renderer(family), [user("a"), assistant("Hello")]
+    begun = {"token_ids": render_chat(render, messages=asked)["token_ids"], "messages": 2}
+    own = sampled(family, "again")
+    ids = render_chat(render, messages=[*asked, assistant("again", own), user("b")], prefix=begun)["token_ids"]
+    assert ids[: len(begun["token_ids"]) + len(own)] == begun["token_ids"] + own
+    messages = [*asked, assistant("again"), user("b")]
+    anew = decoded(family, render_chat(render, messages=messages)["token_ids"])
+    if family != "qwen3":  # which writes the first answer otherwise then
+        assert decoded(family, render_chat(render, messages=messages, prefix=begun)["token_ids"]) == anew
+    for rest in ([], [user("b")]):
+        with pytest.raises(BadRequest, match=r"messages\.2 must be the assistant's"):
+            render_chat(render, messages=[*asked, *rest], prefix=begun)
+    nothing = {"token_ids": render_chat(render, messages=asked[:1])["token_ids"], "messages": 2}
+    ids = render_chat(render, messages=[user("a"), assistant(""), user("b")], prefix=nothing)["token_ids"]
+    assert decoded(family, ids[len(nothing["token_ids"]) :]).startswith("<")
+
+
 def test_an_answer_as_text_behind_harmonys_forced_header() -> None:
     begun = [*render_chat(renderer("gptoss"), **say("Sun?"))["token_ids"], *sampled("gptoss", "")]
     messages = [user("Sun?"), assistant("Yes."), user("So?")]
