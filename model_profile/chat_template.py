@@ -5,6 +5,7 @@ error. What the limits hold for `template_environment` tells; a template that no
 (`guest_template`).
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,6 +34,10 @@ _MARK = "\U000f0002CONTINUE\U000f0002 "
 
 # Filters that make `<` of what is none (`&lt;`, a link); also named as a text, by `map`.
 _MAKES_MARKUP = frozenset({"striptags", "urlize"})
+
+
+_CLASSES = {"Traced": "str", "TracedMessage": "dict", "_Namespace": "namespace", "LoopContext": "loop"}
+_CLASS = re.compile(r"\b(?:[a-z_0-9]+\.)*(?P<name>Traced|TracedMessage|_Namespace|LoopContext|(?<=\.)[A-Z]\w+)\b")
 
 
 @dataclass(frozen=True)
@@ -102,16 +107,16 @@ class ChatTemplate:
     ) -> str:
         chat = [_with_reasoning(message) for message in given.messages]
         final = _mark_final(chat) if given.continue_final_message else ""
-        variables = {
-            **given.special_tokens,
-            **{name: as_seen(value) for name, value in given.variables.items()},
-            "messages": chat_as_seen(chat),
-            "tools": as_seen(given.tools),
-            "documents": as_seen(given.documents),
-            "add_generation_prompt": given.add_generation_prompt,
-        }
         write_for(OUTSIDE)
         try:
+            variables = {
+                **given.special_tokens,
+                **{name: as_seen(value) for name, value in given.variables.items()},
+                "messages": chat_as_seen(chat),
+                "tools": as_seen(given.tools),
+                "documents": as_seen(given.documents),
+                "add_generation_prompt": given.add_generation_prompt,
+            }
             with within(self.limits):
                 text = program(self._chosen(given.tools is not None)).render(variables)
         except TemplateFailed:
@@ -119,11 +124,16 @@ class ChatTemplate:
         except MemoryError as error:
             raise TemplateStarved("the chat template needed more memory than there is") from error
         except _FAILURES as error:
-            raise TemplateFailed(f"the chat template failed: {error}") from error
+            raise TemplateFailed(f"the chat template failed: {_in_its_words(error)}") from error
         return _cut_at_mark(text, final) if given.continue_final_message else text
 
     def _chosen(self, with_tools: bool) -> str:
         return self.tool_source if with_tools and self.tool_source else self.source
+
+
+def _in_its_words(error: Exception) -> str:
+    """What went wrong, with the names that templates have for things, not those of the classes that stand in for them here."""
+    return _CLASS.sub(lambda found: _CLASSES.get(found["name"], found["name"]), str(error))
 
 
 def _with_reasoning(message: Message) -> dict[str, Any]:

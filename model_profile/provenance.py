@@ -35,10 +35,13 @@ def message_of(source: str) -> int:
     return ord(source) // 2 - 1
 
 
+_NOBODYS = source(OUTSIDE, supplied=False)
+
+
 class _Template(threading.local):
     """What the template that runs in this thread is writing for."""
 
-    source = source(OUTSIDE, supplied=False)
+    source = _NOBODYS
 
 
 _template = _Template()
@@ -47,6 +50,11 @@ _template = _Template()
 def write_for(message: int) -> None:
     """From now on, text of the template's own in this thread is that of the message with this index, or `OUTSIDE`."""
     _template.source = source(message, supplied=False)
+
+
+def written_for() -> int:
+    """The message that the template is writing for, or `OUTSIDE`."""
+    return message_of(_template.source)
 
 
 class Traced(str):
@@ -232,6 +240,13 @@ def untraced(text: str) -> str:
     return str.__getitem__(text, slice(None)) if isinstance(text, Traced) else text
 
 
+def made_here(text: str) -> str:
+    """`text` as it is written now: what of it the template made for no message is that of the one that it is writing for."""
+    if not isinstance(text, Traced) or _NOBODYS not in text.sources:
+        return text
+    return Traced(untraced(text), text.sources.replace(_NOBODYS, _template.source))
+
+
 def whole(text: str, *origins: Any) -> Traced:
     """`text`, made of `origins` in a way that was not followed: all of it the client's if any of them is."""
     found = [each for origin in origins for each in traced_in(origin)]
@@ -250,16 +265,16 @@ def printed(value: Any) -> str:
 
 
 def traced_in(value: Any) -> Iterator[Traced]:
-    """Traced texts within lists, dicts and the like."""
-    if isinstance(value, Traced):
-        yield value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from traced_in(key)
-            yield from traced_in(item)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for item in value:
-            yield from traced_in(item)
+    """Traced texts within lists, dicts and the like, however deep, in any order."""
+    pending = [value]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, Traced):
+            yield each
+        elif isinstance(each, dict):
+            pending += [*each.keys(), *each.values()]
+        elif isinstance(each, list | tuple | set | frozenset):
+            pending += each
 
 
 def percent(layout: str, values: Any) -> Traced:
@@ -302,11 +317,19 @@ def formatted(formatter: Formatter, layout: str, args: tuple[Any, ...], kwargs: 
 
 
 def traced(value: Any, source: str) -> Any:
-    """`value` with all its texts traced to `source`, keys of mappings included."""
-    if isinstance(value, str):
-        return Traced(value, source * len(value))
-    if isinstance(value, Mapping):
-        return {traced(key, source): traced(item, source) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [traced(item, source) for item in value]
-    return value
+    """`value` with all its texts traced to `source`, keys of mappings included, however deep."""
+    made: list[Any] = [value]
+    places: list[tuple[Any, Any]] = [(made, 0)]
+    inner: Any
+    while places:
+        holder, place = places.pop()
+        item = holder[place]
+        if isinstance(item, str):
+            holder[place] = Traced(item, source * len(item))
+        elif isinstance(item, Mapping):
+            holder[place] = inner = {traced(key, source): each for key, each in item.items()}
+            places += [(inner, key) for key in inner]
+        elif isinstance(item, list | tuple):
+            holder[place] = inner = list(item)
+            places += [(inner, index) for index in range(len(inner))]
+    return made[0]

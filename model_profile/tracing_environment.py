@@ -1,12 +1,13 @@
 """Chat templates run on `Traced` text: every way in which Jinja makes text of text keeps the sources.
 
 Text methods, `+` and slices are `Traced`'s own. The rest is here: `~` and output, `%` and `format`, filters, methods of the
-template's own text (`', '.join(...)`), and which message the template is writing for, told by the message that it last looked at.
+template's own text (`', '.join(...)`), and which message the template is writing for: the one that its loop is at. To look at
+another, which templates do to tell where a turn begins and ends, changes nothing of that.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, SupportsIndex, overload
+from typing import Any
 
 from jinja2 import nodes
 from jinja2.compiler import Frame
@@ -19,6 +20,8 @@ from model_profile.provenance import (
     Traced,
     formatted,
     joined,
+    made_here,
+    message_of,
     percent,
     printed,
     source,
@@ -26,45 +29,60 @@ from model_profile.provenance import (
     traced_in,
     whole,
     write_for,
+    written_for,
 )
 from model_profile.template_budget import checked
 from model_profile.template_environment import GuardedCode, TemplateEnvironment
 
 
 class TracedMessage(dict[str, Any]):
-    """A message whose texts are traced to it. To look at one of its fields is to begin writing for it."""
+    """A message whose texts are traced to it, the names of its fields too: clients may add fields."""
 
     def __init__(self, message: Mapping[str, Any], index: int) -> None:
-        # The role is one of a few words that the server knows: markers are made of it.
         own = source(index, supplied=True)
-        super().__init__((key, value if key == "role" else traced(value, own)) for key, value in message.items())
+        # The role is one of a few words that the server knows: markers are made of it.
+        super().__init__((traced(key, own), value if key == "role" else traced(value, own)) for key, value in message.items())
         self.index = index
 
-    def __getitem__(self, key: str) -> Any:
-        write_for(self.index)
-        return super().__getitem__(key)
 
-    def get(self, key: str, default: Any = None) -> Any:
-        write_for(self.index)
-        return super().get(key, default)
+def traced_messages(messages: Sequence[Mapping[str, Any]]) -> list[TracedMessage]:
+    return [TracedMessage(message, index) for index, message in enumerate(messages)]
 
 
-class TracedMessages(list[TracedMessage]):
-    """A message that a template picks by its place, it does so to look around: that is not to begin writing for it."""
-
-    @overload
-    def __getitem__(self, key: SupportsIndex) -> Any: ...
-    @overload
-    def __getitem__(self, key: slice) -> "TracedMessages": ...
-    def __getitem__(self, key: SupportsIndex | slice) -> Any:
-        return TracedMessages(super().__getitem__(key)) if isinstance(key, slice) else dict(super().__getitem__(key))
-
-
-def traced_messages(messages: Sequence[Mapping[str, Any]]) -> TracedMessages:
-    return TracedMessages(TracedMessage(message, index) for index, message in enumerate(messages))
+def write_about(*items: Any) -> None:
+    """A loop's next turn begins: what is written in it is for the message that it is about, if it is about one."""
+    for each in items:
+        if isinstance(each, TracedMessage):
+            write_for(each.index)
+            return
+    about = next((message_of(text.sources[0]) for text in traced_in([*items]) if text), OUTSIDE)
+    if about != OUTSIDE:
+        write_for(about)
 
 
 class _CodeGenerator(GuardedCode):
+    def visit_For(self, node: nodes.For, frame: Frame) -> None:
+        before = self.temporary_identifier()
+        self.writeline(f"{before} = environment.written_for()")
+        names = (node.target, *node.target.find_all(nodes.Name))
+        about = [nodes.Name(name.name, "load", lineno=node.lineno) for name in names if isinstance(name, nodes.Name)]
+        call = nodes.Call(nodes.EnvironmentAttribute("write_about"), about, [], None, None, lineno=node.lineno)
+        node.body.insert(0, nodes.ExprStmt(call, lineno=node.lineno))
+        super().visit_For(node, frame)
+        self.writeline(f"environment.write_for({before})")
+
+    def visit_Call(self, node: nodes.Call, frame: Frame, forward_caller: bool = False) -> None:
+        if not isinstance(node.node, nodes.EnvironmentAttribute):
+            super().visit_Call(node, frame, forward_caller=forward_caller)
+            return
+        # No template can spell this one, so the sandbox has nothing to say to it.
+        self.visit(node.node, frame)
+        self.write("(")
+        for argument in node.args:
+            self.visit(argument, frame)
+            self.write(", ")
+        self.write(")")
+
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
         # Jinja's own joins by `str.join`, which forgets.
         self.write("environment.concat((")
@@ -76,6 +94,9 @@ class _CodeGenerator(GuardedCode):
 
 class TracingEnvironment(TemplateEnvironment):
     code_generator_class = _CodeGenerator
+    write_about = staticmethod(write_about)
+    write_for = staticmethod(write_for)
+    written_for = staticmethod(written_for)
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +106,7 @@ class TracingEnvironment(TemplateEnvironment):
 
     @staticmethod
     def concat(parts: Iterable[Any]) -> Traced:
-        return joined("", growth.counted(map(printed, parts)))
+        return joined("", growth.counted(made_here(printed(part)) for part in parts))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         if operator == "%" and isinstance(left, str) and any(traced_in([left, right])):

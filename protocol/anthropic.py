@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Tag, model_validator
 
-from protocol.base import JsonObject, Positive, Wire
+from protocol.base import Extensible, JsonObject, Positive, Wire
 from protocol.errors import field_error
 from protocol.requests import CommonRequest
 from protocol.sampling import StopStrings
@@ -75,7 +75,7 @@ class UserTurn(Wire):
     content: str | Annotated[list[UserBlock], Field(min_length=1)]
 
 
-class AssistantTurn(Wire):
+class AssistantTurn(Extensible):
     role: Literal["assistant"]
     content: str | list[AssistantBlock]
 
@@ -113,9 +113,8 @@ class AnthropicToolChoice(Wire):
         return self
 
 
-class Thinking(Wire):
+class Thinking(Extensible):
     type: Literal["enabled", "disabled", "adaptive"]
-    budget_tokens: Positive | None = None
 
 
 class OutputFormat(Wire):
@@ -130,7 +129,7 @@ class OutputConfig(Wire):
 
 
 class MessagesRequest(CommonRequest):
-    """Anthropic's fields, and vLLM's. `metadata`, `service_tier` and whatever else is not listed here is ignored."""
+    """Anthropic's fields, and vLLM's. `metadata`, `service_tier` and whatever else does not bear on the answer is ignored."""
 
     messages: Annotated[list[AnthropicMessage], Field(min_length=1)]
     max_tokens: Positive
@@ -142,14 +141,9 @@ class MessagesRequest(CommonRequest):
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None
     chat_template_kwargs: JsonObject | None = None
-    mcp_servers: list[JsonObject] | None = None
-    container: str | JsonObject | None = None
 
     @model_validator(mode="after")
     def _check(self) -> "MessagesRequest":
-        for name in ("mcp_servers", "container"):
-            if getattr(self, name):
-                raise field_error(name, "runs tools on the server, which has none")
         if self.output_format is not None and self.output_config is not None and self.output_config.format is not None:
             raise field_error("output_format", "give output_config.format or output_format, not both")
         return self

@@ -134,13 +134,6 @@ class ChatCompletionRequest(GenerationRequest):
     documents: list[JsonObject] | None = None
     chat_template: str | None = None
     chat_template_kwargs: JsonObject | None = None
-    return_prompt_text: bool | None = None
-    # Known, so that they can be refused by name.
-    functions: Any = None
-    function_call: Any = None
-    modalities: Any = None
-    audio: Any = None
-    web_search_options: Any = None
     prefix: Prefix | None = None
     history: Literal["extend", "canonical"] = "extend"
     return_token_sources: bool = False

@@ -1,6 +1,6 @@
 """OpenAI's `/v1/completions`: requests, answers and stream chunks."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -32,9 +32,6 @@ class CompletionRequest(GenerationRequest):
     suffix: str | None = None
     best_of: Integer | None = None
     add_special_tokens: bool = True
-    # Known, so that they can be refused by name.
-    prompt_embeds: Any = None
-    return_prompt_text: Any = None
 
     @model_validator(mode="after")
     def _check(self) -> "CompletionRequest":

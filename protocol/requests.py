@@ -1,10 +1,10 @@
 """The fields that requests of several shapes share."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from protocol.base import Integer, JsonObject, Natural, Positive, RequestId, Seed, TokenId, Wire
+from protocol.base import Extensible, Integer, JsonObject, Natural, Positive, RequestId, Seed, TokenId
 from protocol.generate import StreamOptions
 from protocol.sampling import MAX_CHOICES, Stop, StopTokenIds
 
@@ -14,9 +14,9 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
-class CommonRequest(Wire):
+class CommonRequest(Extensible):
     """The fields of every request shape: those that the APIs have in common, then vLLM's. None means: the model's or the server's
-    default."""
+    default. Fields that no server of ours knows are kept, so that what asks for something can be refused by name."""
 
     model: str | None = None
     stream: bool | None = False
@@ -39,14 +39,8 @@ class CommonRequest(Wire):
     spaces_between_special_tokens: bool = True
     allowed_token_ids: list[TokenId] | None = None
     bad_words: list[str] | None = None
-    prompt_logprobs: Annotated[int, Field(ge=-1, le=2**31)] | None = None
-    logprob_token_ids: list[TokenId] | None = None
-    use_beam_search: bool = False
-    length_penalty: float = 1.0
     truncate_prompt_tokens: Annotated[int, Field(ge=-1, le=2**31)] | None = None
     truncation_side: Literal["left", "right"] | None = None
-    thinking_token_budget: Integer | None = None
-    repetition_detection: JsonObject | None = None
     structured_outputs: JsonObject | None = None
     priority: Integer = 0
     cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
@@ -57,13 +51,6 @@ class CommonRequest(Wire):
     return_token_offsets: bool | None = None
     kv_transfer_params: JsonObject | None = None
     ec_transfer_params: JsonObject | None = None
-    vllm_xargs: JsonObject | None = None
-    # Known, so that they can be refused by name.
-    watermarking: Any = None
-    guided_json: Any = None
-    guided_regex: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
 
 
 class GenerationRequest(CommonRequest):

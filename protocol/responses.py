@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Tag, model_validator
 
-from protocol.base import JsonObject, Positive, Wire
+from protocol.base import Extensible, JsonObject, Positive, Wire
 from protocol.errors import field_error
 from protocol.requests import CommonRequest, ReasoningEffort
 from protocol.sampling import Stop
@@ -33,7 +33,7 @@ ItemPart = Annotated[
 InputText = Annotated[Annotated[TextPart, Tag("type:input_text")], ToldBy("type", ("input_text",))]
 
 
-class MessageItem(Wire):
+class MessageItem(Extensible):
     """`status` says of the assistant's last message whether it is to be continued."""
 
     type: Literal["message"] = "message"
@@ -42,7 +42,7 @@ class MessageItem(Wire):
     status: Literal["in_progress", "completed", "incomplete"] | None = None
 
 
-class FunctionCallItem(Wire):
+class FunctionCallItem(Extensible):
     """`arguments` is the model's own text."""
 
     type: Literal["function_call"]
@@ -62,7 +62,7 @@ class ReasoningText(Wire):
     text: str
 
 
-class ReasoningItem(Wire):
+class ReasoningItem(Extensible):
     """`encrypted_content` is for the server that gave it, and not looked at."""
 
     type: Literal["reasoning"]
@@ -145,13 +145,10 @@ class Reasoning(Wire):
 
 LOGPROBS = "message.output_text.logprobs"
 
-_KEPT = ("previous_response_id", "conversation", "prompt", "background", "store")
-"""Each asks for something that a server has kept, or is to keep."""
-
 
 class ResponsesRequest(CommonRequest):
-    """OpenAI's fields, and vLLM's. `metadata`, `service_tier`, `safety_identifier`, `prompt_cache_key` and whatever else is not
-    listed here is ignored. `truncation`: no text is cut off, so a conversation that is too long is an error either way."""
+    """OpenAI's fields, and vLLM's. `metadata`, `service_tier`, `safety_identifier`, `prompt_cache_key` and whatever else does not
+    bear on the answer is ignored. `truncation`: no text is cut off, so a conversation that is too long is an error either way."""
 
     input: str | Annotated[list[Item], Field(min_length=1)]
     instructions: str | None = None
@@ -166,17 +163,9 @@ class ResponsesRequest(CommonRequest):
     truncation: Literal["auto", "disabled"] | None = None
     stop: Stop | None = None
     chat_template_kwargs: JsonObject | None = None
-    previous_response_id: str | None = None
-    conversation: str | JsonObject | None = None
-    prompt: JsonObject | None = None
-    background: bool | None = None
-    store: bool | None = None
 
     @model_validator(mode="after")
     def _check(self) -> "ResponsesRequest":
-        for name in _KEPT:
-            if getattr(self, name) not in (None, False):
-                raise field_error(name, "nothing is kept between requests here: send the whole conversation as input")
         if self.top_logprobs and LOGPROBS not in (self.include or ()):
             raise field_error("top_logprobs", f"needs include: {LOGPROBS}")
         return self

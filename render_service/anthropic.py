@@ -23,8 +23,9 @@ from protocol.chat import ChatMessage, Content, SystemMessage, ToolMessage, User
 from protocol.errors import BadRequest
 from protocol.parse_context import ParseContext
 from protocol.tools import ToolChoice
-from render_service import pieces
+from render_service import pieces, refusals
 from render_service.conversation import Conversation
+from render_service.refusals import refuse
 from render_service.renderer import Renderer
 from render_service.turn import Turn, answer, generation
 from render_service.variables import effort_variable, own_variables, thinking_variables
@@ -42,6 +43,7 @@ def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
 
 def turn(request: MessagesRequest) -> Turn:
     """Raises `BadRequest`."""
+    refuse(request, refusals.MESSAGES)
     config, thinking = request.output_config, request.thinking
     names = {
         "reasoning_effort": "output_config.effort",
@@ -52,9 +54,8 @@ def turn(request: MessagesRequest) -> Turn:
     wanted = request.output_format or (config and config.format)
     if wanted:
         own["response_format"] = pieces.json_schema("output", wanted.json_schema)
-    if thinking and thinking.type == "enabled" and thinking.budget_tokens is not None:
-        own["thinking_token_budget"] = thinking.budget_tokens
-        names["thinking_token_budget"] = "thinking.budget_tokens"
+    if thinking and thinking.type == "enabled":
+        refuse(thinking, refusals.IN_THINKING, "thinking.")
     written, asked = conversation(request), generation(request, **own)
     choice = request.tool_choice
     tool_choice = _tool_choice(choice) if choice else None
@@ -99,6 +100,7 @@ def _messages(request: MessagesRequest) -> Iterator[ChatMessage]:
         elif isinstance(message, UserTurn):
             yield from _user(message, called, where)
         elif message.content or index != last:
+            refuse(message, refusals.IN_AN_ANSWER, f"{where}.")
             called |= {block.id for block in message.content if isinstance(block, ToolUseBlock)}
             yield _assistant(message)
 

@@ -2,184 +2,96 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
 
-from model_profile import TemplateInput
-from model_profile.provenance import OUTSIDE, Traced, message_of, runs, source, untraced
-from protocol.chat import AssistantMessage, UserMessage
+from model_profile.provenance import Traced, message_of, untraced
+from protocol.chat import AssistantMessage
 from protocol.errors import BadRequest
-from render_service.control_tokens import Unwritable
 from render_service.conversation import Conversation
-from render_service.encoding import FORCED, Encoded, Marked, TooManyTokens, common, differs_from, ends_with
-from render_service.guests import blaming
-from render_service.prompt import encoded, too_long
-from render_service.renderer import Renderer, Template
-from render_service.template_input import for_template
-
-_ASKED, _ANSWERED = "Zq0asked", "Zq0answered"
+from render_service.encoding import Marked, common, differs_from, ends_with
+from render_service.template_text import TemplateText
+from render_service.template_turns import ANSWER, ANSWERED, ASKED, TemplateTurns, turns_of
+from render_service.token_identity import answer_must_follow, may_have_begun
 
 
 @dataclass(frozen=True)
 class TemplateWriter:
-    renderer: Renderer
-    template: Template
+    template: TemplateText
 
-    def text(self, conversation: Conversation) -> str:
-        """What the template writes; traced where the client's text could have a part in a control token. Raises `BadRequest`."""
-        given = self._input(conversation)
-        return self._run(given, traced=self.renderer.guards_control_tokens and self._may_forge(given))
-
-    def traced(self, conversation: Conversation) -> Traced:
-        """Raises `BadRequest`."""
-        text = self._run(self._input(conversation), traced=True)
-        assert isinstance(text, Traced)
-        return text
-
-    def encoded(self, text: str, **how: Any) -> Encoded:
-        """As `prompt.encoded` does. Raises `BadRequest`."""
-        control_tokens = self.renderer.control_tokens
-        try:
-            if self.renderer.guards_control_tokens and isinstance(text, Traced) and control_tokens.forged(text):
-                return control_tokens.encode(text, **how)
-            return encoded(self.renderer, untraced(text), **how)
-        except Unwritable as error:
-            raise BadRequest(f"messages: {error}", param="messages") from error
-        except TooManyTokens as error:
-            raise too_long(self.renderer.profile, f"{error.count} tokens at least", "messages") from error
+    @property
+    def _turns(self) -> TemplateTurns:
+        return turns_of(self.template)
 
     def written(self, conversation: Conversation) -> Marked:
         """The whole prompt. Raises `BadRequest`."""
-        text = self.traced(conversation)
-        limit = self.renderer.profile.max_model_len
-        encoded = self.encoded(text, add_special_tokens=False, with_offsets=True, limit=limit)
-        return self._marked(encoded, text, self._length_of_messages(conversation, text))
+        text = self.template.traced(conversation)
+        limit = self.template.renderer.profile.max_model_len
+        encoded = self.template.encoded(text, add_special_tokens=False, with_offsets=True, limit=limit)
+        return self.template.marked(encoded, text, self.template.length_of_messages(conversation, text))
+
+    def before_first(self, conversation: Conversation) -> Marked:
+        """What the template writes before the text of an answer that is the first message. Raises `BadRequest`."""
+        # Nothing asked for it, so no turn's beginning was ever written for the model alone: it is that of a chat's history.
+        text = self.template.traced(replace(conversation, messages=[ANSWERED, ASKED]).first(2, add_generation_prompt=False))
+        head = text[: max(0, text.find(ANSWER))]
+        return self.template.marked(self.template.encoded(head, add_special_tokens=False, with_offsets=True), head, 0)
 
     def following(self, conversation: Conversation, covered: int, ids: Sequence[int]) -> Marked:
         """What comes behind `ids`, which are those of the first `covered` messages: the end of an assistant's turn that lacks it,
         the other messages, the next turn's beginning. Raises `BadRequest`."""
-        text = self.traced(conversation)
-        length = self._length_of_messages(conversation, text)
-        begin = self._beginning(text, covered, length)
+        text = self.template.traced(conversation)
+        length = self.template.length_of_messages(conversation, text)
+        begin = self.template.beginning(conversation, text, covered, length)
         rest = text[begin:]
-        if isinstance(conversation.messages[covered - 1], AssistantMessage):
-            rest = self._end_lacking(ids, text[:begin], covered - 1) + rest
-        elif opened := self._opened(conversation, covered, ids):
-            if covered == len(conversation.messages) or not isinstance(conversation.messages[covered], AssistantMessage):
-                raise BadRequest(
-                    f"prefix: its ids end where the assistant's turn begins, so messages.{covered} must be the assistant's",
-                    param="prefix",
-                )
-            rest = rest[common(opened, untraced(rest)) :]
-        return self._marked(self._encoded_behind(rest), rest, len(rest) - (len(text) - length))
+        begun = self._begun(conversation, text, covered, ids)
+        if begun is not None:
+            answer_must_follow(conversation, covered)
+            rest = self._turns.rest_behind(rest, begun)
+        elif isinstance(conversation.messages[covered - 1], AssistantMessage):
+            lacking = self._turns.end_lacking(ids, text[:begin], covered - 1)
+            rest = self._turns.without_what_ended(lacking + rest, ids)
+        else:
+            self._check_end(conversation, text[:begin], covered, ids)
+        return self.template.marked(self.template.encoded_behind(rest), rest, len(rest) - (len(text) - length))
 
     def opened(self, conversation: Conversation, covered: int, ids: Sequence[int]) -> bool:
-        """Whether `ids` end with an assistant's turn that has begun, as far as the template begins it. Raises `BadRequest`."""
-        if isinstance(conversation.messages[covered - 1], AssistantMessage):
-            return False
-        beginning = self._next_turn(conversation.first(covered, add_generation_prompt=True))
-        return not beginning or ends_with(ids, self._encoded_behind(beginning).ids, spare=FORCED)
+        """Whether `ids` end within an assistant's turn, whose answer is yet to come. Raises `BadRequest`."""
+        asked = conversation.first(covered, add_generation_prompt=True)
+        text = self.template.traced(asked)
+        if self._begun(asked, text, covered, ids) is not None:
+            return True
+        # A template that begins no turn leaves that to the model.
+        answered = isinstance(conversation.messages[covered - 1], AssistantMessage)
+        return not answered and self.template.length_of_messages(asked, text) == len(text)
+
+    def spans(self, ids: Sequence[int]) -> list[range]:
+        """The places in `ids` where the assistant has the word."""
+        return self._turns.spans(ids)
 
     def rewritten_from(self, conversation: Conversation, ids: list[int]) -> int | None:
         """The first message whose text would be another than in `ids` if all were written anew. Raises `BadRequest`."""
-        tokenizer = self.renderer.profile.tokenizer
-        text = self.traced(conversation)
+        profile = self.template.renderer.profile
+        tokenizer = profile.tokenizer
+        text = self.template.traced(conversation)
         normalized = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer is not None else untraced(text)
-        if not self.renderer.profile.byte_level or normalized != text:
+        if not profile.byte_level or normalized != text:
             return differs_from(self.written(conversation), ids, tokenizer)
         # Text comes back out of such a tokenizer as it went in, so it need not be tokenized to know what it will be.
         (as_it_is,) = tokenizer.decode_batch([ids], skip_special_tokens=False)
         return None if as_it_is == text else message_of(text.sources[min(common(as_it_is, text), len(text) - 1)])
 
-    def _run(self, given: TemplateInput, *, traced: bool) -> str:
-        with blaming():
-            return self.template.trace(given) if traced else self.template.write(given)
+    def _begun(self, conversation: Conversation, text: Traced, covered: int, ids: Sequence[int]) -> str | None:
+        last = conversation.messages[covered - 1]
+        begun = may_have_begun(last, just_begun=self._turns.just_begun(ids))
+        return self._turns.begun(conversation, text, covered, ids) if begun else None
 
-    def _input(self, conversation: Conversation) -> TemplateInput:
-        with blaming():
-            habits = self.template.habits(with_tools=conversation.tools is not None)
-        return TemplateInput(
-            for_template(conversation.messages, habits),
-            tools=conversation.tools,
-            documents=conversation.documents,
-            add_generation_prompt=conversation.add_generation_prompt and not conversation.continue_final_message,
-            continue_final_message=conversation.continue_final_message,
-            special_tokens=self.renderer.profile.special_tokens,
-            variables=conversation.variables,
-        )
-
-    def _may_forge(self, given: TemplateInput) -> bool:
-        # Roles are words of the server's own.
-        messages = ([value for key, value in message.items() if key != "role"] for message in given.messages)
-        supplied = [messages, given.tools or (), given.documents or (), given.variables]
-        return self.renderer.control_tokens.may_be_spelled_by(supplied, self.template.literals)
-
-    def _marked(self, encoded: Encoded, text: Traced, length: int) -> Marked:
-        """Ids with their messages; what lies behind the first `length` characters is of none: it begins the next turn."""
-        assert encoded.offsets is not None
-        messages = [
-            OUTSIDE if added or start >= length else message_of(text.sources[start])
-            for added, (start, _) in zip(encoded.added, encoded.offsets, strict=True)
-        ]
-        return Marked(encoded.ids, messages)
-
-    def _length_of_messages(self, conversation: Conversation, text: Traced) -> int:
-        """Where the messages end in `text` and the next turn's beginning is written."""
-        if not conversation.add_generation_prompt or conversation.continue_final_message:
-            return len(text)
-        alone = self.text(replace(conversation, add_generation_prompt=False))
-        return len(alone) if text.startswith(alone) else len(text)
-
-    def _beginning(self, text: Traced, covered: int, length: int) -> int:
-        """Where in `text` the messages from `covered` on begin: behind the last character of those before."""
-        ends = [at + len(run) for at, run in runs(text) if 0 <= message_of(run[0]) < covered]
-        return min(max(ends, default=0), length)
-
-    def _end_lacking(self, ids: Sequence[int], before: Traced, message: int) -> Traced:
-        """What of the template's end of an assistant's turn is not yet in `ids`. `before`: what it would write up to there."""
-        end = self._turn_end
-        whole = Traced(end, source(message, supplied=False) * len(end))
-        own = self.renderer.control_tokens.find(end)
-        if ends_with(ids, self._encoded_behind(whole).ids):
-            return whole[len(end) :]
-        closes = {*self.renderer.profile.eos_token_ids, *(found.id for found in own[:1])}
-        if not ids or ids[-1] not in closes:
-            return whole
-        # Where the template ends this turn in another way, as behind a call, nothing of its usual end is due.
-        return whole[own[0].end if own else 0 :] if before.endswith(end) else whole[len(end) :]
-
-    @cached_property
-    def _turn_end(self) -> str:
-        """What the template writes behind an assistant's text."""
-        asked, answered = UserMessage(role="user", content=_ASKED), AssistantMessage(role="assistant", content=_ANSWERED)
-        try:
-            text = self.text(Conversation([asked, answered], add_generation_prompt=False))
-        except BadRequest:  # a template that wants more of a chat: what it ends turns with is not known, and none is added
-            return ""
-        return text[text.rindex(_ANSWERED) + len(_ANSWERED) :] if _ANSWERED in text else ""
-
-    def _opened(self, conversation: Conversation, covered: int, ids: Sequence[int]) -> str:
-        """The beginning of the assistant's turn, if it is what `ids` end with."""
-        beginning = self._next_turn(conversation.first(covered, add_generation_prompt=True))
-        return untraced(beginning) if beginning and ends_with(ids, self._encoded_behind(beginning).ids) else ""
-
-    def _next_turn(self, conversation: Conversation) -> Traced:
-        text = self.traced(conversation)
-        return text[self._length_of_messages(conversation, text) :]
-
-    def _encoded_behind(self, text: Traced) -> Encoded:
-        """The ids of text that stands behind a control token: some tokenizers write the beginning of a text in a way of its own."""
-        anchor = self._anchor
-        if anchor is None or not text:
-            return self.encoded(text, add_special_tokens=False, with_offsets=True)
-        content, token = anchor
-        behind = self.encoded(content + text, add_special_tokens=False, with_offsets=True)
-        assert behind.ids[0] == token
-        assert behind.offsets is not None
-        offsets = [(max(0, start - len(content)), max(0, end - len(content))) for start, end in behind.offsets]
-        return Encoded(behind.ids[1:], behind.added[1:], offsets[1:])
-
-    @cached_property
-    def _anchor(self) -> tuple[str, int] | None:
-        """A control token that swallows no white space."""
-        return self.renderer.control_tokens.one_to_stand_behind()
+    def _check_end(self, conversation: Conversation, before: Traced, covered: int, ids: Sequence[int]) -> None:
+        """Refuses ids that end a turn in which the next message stands, too, as the results of parallel calls do: what the template
+        writes for it does not begin a turn. `before`: what it would write for what is covered. Raises `BadRequest`."""
+        alone = self.template.alone(conversation, covered)
+        own = self.template.renderer.control_tokens.find(alone)
+        end = alone[own[-1].start :] if own else ""
+        if end and not before.endswith(end) and ends_with(ids, self.template.encoded_behind(end).ids):
+            raise BadRequest(
+                f"prefix: its ids end a turn that goes on with messages.{covered}: let it end before that turn, or behind it",
+                param="prefix",
+            )

@@ -6,7 +6,9 @@ from typing import Any
 from protocol.chat import ChatCompletionRequest
 from protocol.errors import BadRequest
 from protocol.parse_context import ParseContext
+from render_service import refusals
 from render_service.conversation import Conversation
+from render_service.refusals import refuse
 from render_service.renderer import Renderer
 from render_service.turn import Turn, answer
 from render_service.variables import effort_variable, own_variables
@@ -22,6 +24,7 @@ def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
 
 def turn(request: ChatCompletionRequest, body: bytes) -> Turn:
     """Raises `BadRequest`."""
+    refuse(request, refusals.CHAT)
     newer = request.max_completion_tokens
     return Turn(
         conversation=conversation(request, body),

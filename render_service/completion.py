@@ -6,9 +6,10 @@ from protocol.completion import CompletionRequest
 from protocol.generate import GenerateRequest
 from protocol.parse_context import ParseContext
 from protocol.sampling import SamplingParams
-from render_service import sampling
+from render_service import refusals, sampling
 from render_service.answer import generate_request
 from render_service.prompt import from_ids, from_text, room, truncation
+from render_service.refusals import refuse
 from render_service.renderer import Renderer
 from service_kit.body import parse
 
@@ -20,6 +21,7 @@ def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
     """
     request = parse(CompletionRequest, body)
     renderer.model.check(request.model)
+    refuse(request, refusals.COMPLETION)
     params = sampling.for_completion(renderer, request)
     base = f"cmpl-{request.request_id or request_id}"
     prompts = list(_prompts(request))

@@ -63,9 +63,20 @@ class ControlTokens:
         return frozenset(self._tokens)
 
     def one_to_stand_behind(self) -> tuple[str, int] | None:
-        """A control token, as text and id, that leaves the text behind it as it is; None where there is none."""
-        simple = ((token.content, index) for index, token in self._tokens.items() if not (token.rstrip or token.normalized))
-        return next(simple, None)
+        """A control token, as text and id, that leaves the text on both sides of it as it is; None where there is none.
+
+        With no text before it or behind it does it spell another token: none ends with what it begins with, or has it within. (What
+        begins within it is not seen: the tokenizer goes from left to right, and takes the longest.)
+        """
+        contents = [token.content for token in self._tokenizer.get_added_tokens_decoder().values()]
+        ends = {content[at:] for content in contents for at in range(1, len(content))}
+        for index, token in self._tokens.items():
+            own = token.content
+            apart = not any(own[:length] in ends for length in range(1, len(own) + 1))
+            simple = not (token.lstrip or token.rstrip or token.normalized or token.single_word)
+            if simple and apart and not any(own in other for other in contents if other != own):
+                return own, index
+        return None
 
     def may_be_spelled_by(self, values: Iterable[Any], literals: frozenset[str] | None) -> bool:
         """Whether any text in `values` could have a part in a control token, whatever a template with these `literals` makes of it.

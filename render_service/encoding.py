@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from operator import itemgetter
+from typing import Any
 
 from tokenizers import Tokenizer
 
 Span = tuple[int, int]
-FORCED = 64
-"""Ids that a client may have put behind the beginning of the assistant's turn, for the model to go on from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +70,10 @@ def differs_from(anew: Marked, ids: list[int], tokenizer: Tokenizer) -> int | No
     return next((message for (message, _), end in zip(groups, ends, strict=True) if end > same), groups[-1][0])
 
 
-def ends_with(ids: Sequence[int], end: Sequence[int], *, spare: int = 0) -> bool:
-    """Whether `end` stands at the end, or before up to `spare` more ids."""
-    last = len(ids) - len(end)
-    return any(list(ids[at : at + len(end)]) == list(end) for at in range(last, max(-1, last - spare - 1), -1))
+def ends_with(ids: Sequence[int], end: Sequence[int]) -> bool:
+    return len(end) <= len(ids) and list(ids[len(ids) - len(end) :]) == list(end)
 
 
-def common(one: str, other: str) -> int:
-    """How many characters both begin with."""
+def common(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """How many items both begin with: characters, or ids."""
     return next((at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other)))

@@ -5,6 +5,7 @@ channels. Of finished turns the reasoning is dropped, as the model was trained; 
 stays.
 """
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -37,7 +38,8 @@ from render_service.template_input import arguments_text, texts
 JsonObject = dict[str, Any]
 
 EFFORTS = {"low": ReasoningEffort.LOW, "medium": ReasoningEffort.MEDIUM, "high": ReasoningEffort.HIGH}
-_STAND_IN = "\U000f0004"
+_PRIVATE_USE = range(0xF0000, 0xFFFFE)
+_NONCE_LENGTH = 8
 _KEEP_AS_GIVEN = RenderConversationConfig(auto_drop_analysis=False)
 
 
@@ -90,14 +92,15 @@ class Harmony:
         covered: int,
         ids: Sequence[int],
         *,
+        begun: bool,
         add_generation_prompt: bool,
         continue_final_message: bool,
     ) -> Marked:
         """What comes behind `ids`, which are those of the first `covered` messages: the end of an assistant's turn that lacks it,
-        and the other messages. Raises `BadRequest`."""
+        unless the next is `begun`, and the other messages. Raises `BadRequest`."""
         end = Marked.of([], OUTSIDE)
-        if isinstance(messages[covered - 1], AssistantMessage) and not {*ids[-1:]} & self._message_ends:
-            end = Marked.of(self._special("<|end|>"), covered - 1)
+        if not begun and isinstance(messages[covered - 1], AssistantMessage) and not {*ids[-1:]} & self._message_ends:
+            end = Marked.of(self._special("<|call|>" if self._calls(ids) else "<|end|>"), covered - 1)
         rest = [(index, message) for index, message in _chat(messages, None) if index >= covered]
         written = end + self._messages(_without_old_reasoning(rest))
         return self._ended(written, messages, add_generation_prompt, continue_final_message)
@@ -114,6 +117,17 @@ class Harmony:
     def beginning(self) -> list[int]:
         """What begins the assistant's turn."""
         return [*self._special("<|start|>"), *self.encoding.encode("assistant")]
+
+    def header(self, ids: Sequence[int]) -> list[int]:
+        """What `ids` begin with, up to a message's text."""
+        (text,) = self._special("<|message|>")
+        return list(ids[: ids.index(text) + 1] if text in ids else ids)
+
+    def _calls(self, ids: Sequence[int]) -> bool:
+        """Whether the last message in `ids` is a call: one that is to someone."""
+        (start,) = self._special("<|start|>")
+        last = max((place for place, token in enumerate(ids) if token == start), default=0)
+        return " to" in self.encoding.decode(self.header(ids[last:]))
 
     @cached_property
     def _message_ends(self) -> frozenset[int]:
@@ -163,9 +177,8 @@ def _long_texts(messages: Sequence[Message]) -> tuple[dict[str, str], list[Messa
     parts = [part for message in messages for part in message.content if isinstance(part, TextContent)]
     if not any(len(part.text) > LONG_TEXT for part in parts):
         return {}, list(messages)
-    mark = _STAND_IN
-    while any(mark in part.text for part in parts):
-        mark += _STAND_IN
+    # Random, so that no client can write it: not in a text, nor in a name that stands in a header.
+    mark = "".join(chr(secrets.choice(_PRIVATE_USE)) for _ in range(_NONCE_LENGTH))
     long: dict[str, str] = {}
     changed = []
     for message in messages:
@@ -185,7 +198,7 @@ def _system(variables: Mapping[str, Any], date: str | None) -> Message:
     content = SystemContent.new().with_conversation_start_date(date or datetime.now(UTC).strftime("%Y-%m-%d"))
     effort = variables.get("reasoning_effort")
     if effort is not None:
-        if effort not in EFFORTS:
+        if not isinstance(effort, str) or effort not in EFFORTS:
             raise BadRequest(f"reasoning_effort: harmony knows {', '.join(EFFORTS)}, not {effort!r}", param="reasoning_effort")
         content = content.with_reasoning_effort(EFFORTS[effort])
     identity = variables.get("model_identity")

@@ -25,8 +25,9 @@ from protocol.responses import (
     ResponsesRequest,
 )
 from protocol.tools import ToolChoice
-from render_service import pieces
+from render_service import pieces, refusals
 from render_service.conversation import Conversation
+from render_service.refusals import refuse
 from render_service.renderer import Renderer
 from render_service.turn import Turn, answer, generation
 from render_service.variables import effort_variable, own_variables
@@ -46,6 +47,7 @@ def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
 
 def turn(request: ResponsesRequest) -> Turn:
     """Raises `BadRequest`."""
+    refuse(request, refusals.RESPONSES)
     written = list(_written(request))
     tools, tool_choice = _tools(request), _tool_choice(request)
     asked = generation(request, max_tokens=request.max_output_tokens, stop=request.stop, response_format=_response_format(request))
@@ -106,6 +108,8 @@ def _by_assistant(item: Item) -> bool:
 
 def _assistant(items: Sequence[Placed]) -> Iterator[Written]:
     """One message, if there is anything to read in what stands between two messages of others."""
+    for where, item in items:
+        refuse(item, refusals.IN_AN_ANSWER, f"{where}.")
     reasoning = [text for _, item in items if isinstance(item, ReasoningItem) for text in _thought(item)]
     said = [text for _, item in items if isinstance(item, MessageItem) for text in _texts(item)]
     calls = [(where, item) for where, item in items if isinstance(item, FunctionCallItem)]

@@ -21,19 +21,6 @@ from render_service.structure import constraint
 
 JsonObject = dict[str, Any]
 
-_UNSUPPORTED = (
-    "prompt_logprobs",
-    "logprob_token_ids",
-    "use_beam_search",
-    "thinking_token_budget",
-    "repetition_detection",
-    "vllm_xargs",
-    "watermarking",
-    *("guided_json", "guided_regex", "guided_choice", "guided_grammar"),
-    *("functions", "function_call", "modalities", "audio", "web_search_options"),
-    *("prompt_embeds", "return_prompt_text"),
-)
-
 
 def for_turn(
     renderer: Renderer, request: GenerationRequest, *, top_logprobs: int | None, structure: JsonObject | None, plain: bool
@@ -50,7 +37,7 @@ def for_turn(
 def for_completion(renderer: Renderer, request: CompletionRequest) -> SamplingParams:
     """All but how many tokens there is room for. Raises `BadRequest` that names the field."""
     if request.suffix:
-        raise unsupported("suffix")
+        raise BadRequest("suffix: this parameter is not supported", param="suffix")
     if request.best_of is not None and request.best_of != (request.n or 1):
         raise BadRequest(
             "best_of: only as many answers are made as are returned; leave it out, or give it the value of n", param="best_of"
@@ -73,13 +60,6 @@ def _params(
     renderer: Renderer, request: GenerationRequest, logprobs: int | None, structure: JsonObject | None, *, plain: bool
 ) -> SamplingParams:
     profile = renderer.profile
-    for name in _UNSUPPORTED:
-        value = getattr(request, name, None)
-        # Asking for nothing, or for text, is fine; 0 asks for something.
-        if value is not None and value is not False and value not in ([], {}, ["text"]):
-            raise unsupported(name)
-    if request.length_penalty != 1.0:
-        raise unsupported("length_penalty")
     asked: dict[str, Any] = {
         "n": request.n,
         "temperature": request.temperature,
@@ -111,13 +91,22 @@ def _params(
 
 
 def _stop_token_ids(renderer: Renderer, request: GenerationRequest, *, plain: bool) -> list[int] | None:
-    """The client's ids and every eos id: a worker that sees only ids knows no eos of its own. In harmony a call ends a turn too."""
+    """The client's ids and every eos id: a worker that sees only ids knows no eos of its own. In harmony a call ends a turn too.
+
+    Raises `BadRequest` where these are more than a worker takes. (Stop strings are derender's to find in any case.)"""
     asked = request.stop_token_ids or []
     check_ids(renderer.profile, asked, "stop_token_ids")
     ends = () if request.ignore_eos else (*renderer.profile.eos_token_ids, *(renderer.harmony.stop_ids if renderer.harmony else ()))
     # Before min_tokens a stop string is merely not looked for, but a stop token is not sampled.
     spelled = _single_tokens(renderer, request.stop_strings) if plain and not request.min_tokens else ()
-    return list(dict.fromkeys([*asked, *ends, *spelled]))[:MAX_STOP_TOKEN_IDS] or None
+    needed = dict.fromkeys([*asked, *ends])
+    if len(needed) > MAX_STOP_TOKEN_IDS:
+        raise BadRequest(
+            f"stop_token_ids: with those that end the model's turns they are {len(needed)}, and a worker takes no more than "
+            f"{MAX_STOP_TOKEN_IDS}",
+            param="stop_token_ids",
+        )
+    return [*(needed | dict.fromkeys(spelled))][:MAX_STOP_TOKEN_IDS] or None
 
 
 def _single_tokens(renderer: Renderer, stop: Sequence[str]) -> Iterator[int]:
@@ -166,7 +155,3 @@ def _logprobs(renderer: Renderer, wanted: int | None, where: str) -> int | None:
     if wanted is not None and not 0 <= wanted <= bound:
         raise BadRequest(f"{where}: {wanted} is outside this server's bounds of 0 to {bound}", param=where)
     return wanted
-
-
-def unsupported(name: str) -> BadRequest:
-    return BadRequest(f"{name}: this parameter is not supported", param=name)

@@ -37,8 +37,9 @@ def constraint(
     by_format = _of_format(request.response_format) if request.response_format is not None else None
     given = _checked(request.structured_outputs) if request.structured_outputs else None
     if isinstance(tool_choice, NamedToolChoice) or tool_choice == "required":
-        if given is not None:
-            raise BadRequest("structured_outputs: not with a tool_choice that demands a call", param="structured_outputs")
+        for name, other in (("structured_outputs", given), ("response_format", by_format)):
+            if other is not None:
+                raise BadRequest(f"{name}: not with a tool_choice that demands a call", param=name)
         return {"json": _call(tools, tool_choice, one_call=one_call)}
     if given is not None and by_format is not None:
         raise BadRequest("structured_outputs: not with a response_format, which asks for another", param="structured_outputs")

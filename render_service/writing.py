@@ -10,6 +10,7 @@ from render_service.in_harmony import HarmonyWriter
 from render_service.prompt import Prompt, Truncation, check_ids, check_size, check_text, cut_ids, of
 from render_service.renderer import Renderer, Template
 from render_service.template_input import text_size
+from render_service.template_text import TemplateText
 from render_service.token_identity import Writer, extend
 
 MAX_MESSAGES = 2**18
@@ -50,7 +51,7 @@ def write(renderer: Renderer, conversation: Conversation, wanted: Wanted) -> Pro
 
 
 def _from_text(renderer: Renderer, conversation: Conversation, wanted: Wanted) -> Prompt:
-    writer = TemplateWriter(renderer, chosen_template(renderer, conversation.template))
+    writer = TemplateText(renderer, chosen_template(renderer, conversation.template))
     text = writer.text(conversation)
     bounded = wanted.bounded and wanted.cut is None
     check_text(renderer.profile, text, where="messages", bounded=bounded)
@@ -79,7 +80,7 @@ def _extended(renderer: Renderer, conversation: Conversation, wanted: Wanted) ->
 def _writer(renderer: Renderer, conversation: Conversation) -> Writer:
     if renderer.harmony is not None:
         return HarmonyWriter(renderer.harmony)
-    return TemplateWriter(renderer, chosen_template(renderer, conversation.template))
+    return TemplateWriter(TemplateText(renderer, chosen_template(renderer, conversation.template)))
 
 
 def chosen_template(renderer: Renderer, given: str | None) -> Template:

@@ -1,6 +1,7 @@
 """Templates render exactly as transformers renders them, and whatever they raise is a typed error."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -229,3 +230,28 @@ def test_habits_of_made_up_templates() -> None:
     assert not habits(prints_none).null_content
     assert habits("{% if m.role == 'developer' %}{% endif %}").developer_role
     assert not habits("developers").developer_role
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "{{ messages[9].role }}",
+        "{{ messages[0].nothing.more }}",
+        "{{ messages[0].content.nothing.more }}",
+        "{{ 1 + messages[0].content }}",
+        "{{ messages + 1 }}",
+        "{% set n = namespace(a=1) %}{{ n.b.c }}",
+        "{% for m in messages %}{{ loop.nothing.more }}{% endfor %}",
+        "{{ cycler(1).nothing.more }}",
+    ],
+)
+def test_what_fails_is_told_without_the_names_of_classes(program: str) -> None:
+    """And in the same words whether sources are followed or not."""
+    template, given = ChatTemplate(program), TemplateInput([{"role": "user", "content": "x"}])
+    told = []
+    for run in (template.write, template.trace):
+        with pytest.raises(TemplateFailed) as caught:
+            run(given)
+        told.append(str(caught.value))
+    assert told[0] == told[1]
+    assert not re.search(r"Traced|Namespace|jinja2|model_profile|_", told[0])

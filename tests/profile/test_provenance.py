@@ -11,7 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_profile import ChatTemplate, TemplateInput
-from model_profile.provenance import OUTSIDE, Traced, is_supplied, joined, message_of, percent, runs, source, traced, untraced
+from model_profile.provenance import (
+    OUTSIDE,
+    Traced,
+    is_supplied,
+    joined,
+    message_of,
+    percent,
+    runs,
+    source,
+    traced,
+    traced_in,
+    untraced,
+)
 from tests.tokenizers import profile
 
 MINE, YOURS = source(0, supplied=True), source(OUTSIDE, supplied=False)
@@ -225,3 +237,13 @@ def test_runs_are_of_one_source_and_as_long_as_can_be(parts: list[tuple[str, int
     assert [at for at, _ in found] == [0, *accumulate(len(run) for _, run in found)][: len(found)]
     assert all(len({*run}) == 1 for _, run in found)
     assert all(one[1][0] != other[1][0] for one, other in pairwise(found))
+
+
+def test_values_are_traced_however_deep() -> None:
+    """Deeper than Python's calls may go."""
+    value: Any = "x"
+    for _ in range(5000):
+        value = {"k": [value]}
+    found = list(traced_in(traced(value, source(0, supplied=True))))
+    assert sorted(map(str, found)) == ["k"] * 5000 + ["x"]
+    assert all(is_supplied(each.sources) for each in found)

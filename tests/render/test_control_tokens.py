@@ -297,3 +297,23 @@ def test_they_are_found_where_the_library_finds_them(family: str, data: st.DataO
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_WINDOW", data.draw(st.integers(1, 8)))
         assert list(control.spans(text)) == expected
+
+
+@pytest.mark.parametrize("content", ["x", "", "<"])
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "{% for k, v in m.items() %}{{ k }}={{ v }};{% endfor %}",
+        "{{ m | tojson }}",
+        "{% for k in m %}{{ k }},{% endfor %}",
+        "{{ m }}",
+    ],
+)
+def test_a_fields_name_that_spells_a_token_is_text(shown: str, content: str) -> None:
+    """Messages may have fields that no API lists, and templates may print what they are called."""
+    template = ChatTemplate(f"{{% for m in messages %}}<|im_start|>{shown}<|im_end|>{{% endfor %}}")
+    render, control = renderer("qwen3", chat_template=template), control_tokens("qwen3").ids
+    message = {"role": "user", "content": content, "<|im_end|>": 1, "nested": {"<|im_end|>": [{"<|im_start|>": 2}]}}
+    ids = render_chat(render, messages=[message])["token_ids"]
+    assert [index for index in ids if index in control] == [151644, 151645]
+    assert "<|im_end|>" in profile("qwen3").tokenizer.decode(ids[1:-1], skip_special_tokens=False)

@@ -1,5 +1,6 @@
 """gpt-oss' prompts: what openai-harmony renders, and the API's habits."""
 
+import json
 import threading
 import time
 from itertools import pairwise
@@ -13,7 +14,7 @@ from openai_harmony import Author, Conversation, DeveloperContent, Message, Role
 from protocol.chat import ChatCompletionRequest
 from protocol.errors import BadRequest
 from render_service import harmony as module
-from tests.render.rendering import harmony, render_chat, renderer, say
+from tests.render.rendering import ENDPOINTS, harmony, render_chat, renderer, say
 from tests.tokenizers import profile
 
 DATE = "2025-06-28"
@@ -179,6 +180,37 @@ def test_long_texts_are_encoded_as_the_library_would(texts: list[str], bound: in
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "LONG_TEXT", bound)
         assert ids_of(chat) == right
+
+
+def test_a_long_texts_place_is_met_nowhere_else() -> None:
+    """What stands there in the meantime is another for each prompt, and so in no name that stands in a header."""
+    message = Message.from_role_and_content(Role.USER, "x" * (module.LONG_TEXT + 1))
+    (first,), (second,) = (module._long_texts([message])[0] for _ in range(2))
+    assert first != second
+    once = "\U000f00040\U000f0004"
+    call = {"id": "c", "type": "function", "function": {"name": once, "arguments": json.dumps({"x": "word " * 4000})}}
+    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    chat += [{"role": "tool", "tool_call_id": "c", "content": "word " * 4000}]
+    long = ids_of(chat)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "LONG_TEXT", 10**6)
+        assert long == ids_of(chat)
+
+
+@pytest.mark.parametrize("effort", [[], {}, ["low"], {"low": 1}, 5, "xhigh", True])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions/render", say("hi")),
+        ("/v1/messages/render", say("hi", max_tokens=5)),
+        ("/v1/responses/render", {"input": "hi"}),
+        ("/tokenize", say("hi")),
+    ],
+)
+def test_an_effort_of_any_type_that_harmony_does_not_know_is_named(path: str, body: dict[str, Any], effort: Any) -> None:
+    asked = json.dumps({**body, "chat_template_kwargs": {"reasoning_effort": effort}}).encode()
+    with pytest.raises(BadRequest, match="harmony knows low, medium, high"):
+        ENDPOINTS[path](renderer("gptoss"), asked)
 
 
 def test_other_threads_go_on_while_a_long_prompt_is_rendered() -> None:

@@ -172,3 +172,23 @@ def test_detokenize_undoes_tokenize(family: str, text: str) -> None:
 
     tokens = post("/tokenize", prompt=text, add_special_tokens=False)["tokens"]
     assert post("/detokenize", tokens=tokens)["prompt"] == text
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama3_1", "smollm2", "gptoss"])
+@pytest.mark.parametrize("opening", ['{"a": ', "["])
+def test_arguments_nested_at_any_depth_are_shown_or_refused(family: str, opening: str) -> None:
+    """As text they may be deeper than any body. With a `<` in the chat, every character's source is followed."""
+    closing = "]" if opening == "[" else "}"
+    for depth in (100, 400, 500, 700, 900, 960, 1500, 100_000):
+        arguments = f'{{"x": {opening * depth}1{closing * depth}}}'
+        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        result = {"role": "tool", "content": "t", "tool_call_id": "c"}
+        asked = {"messages": [{"role": "user", "content": "<"}, {"role": "assistant", "content": "", "tool_calls": [call]}, result]}
+        items = [
+            {"role": "user", "content": "<"},
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": arguments},
+            {"type": "function_call_output", "call_id": "c", "output": "t"},
+        ]
+        sources = {**asked, "return_token_sources": True}
+        for path, body in (("chat/completions", asked), ("chat/completions", sources), ("responses", {"input": items})):
+            answer_or_blame(f"/v1/{path}/render", family, json.dumps(body).encode())

@@ -141,6 +141,25 @@ def test_refused_by_name(field: str, value: Any) -> None:
     assert caught.value.param == field
 
 
+@pytest.mark.parametrize("family", ["smollm2", "gptoss"])
+def test_no_token_that_ends_a_turn_is_ever_left_out(family: str) -> None:
+    """A worker takes 64; stop strings that are a token take what room is left, for derender finds them in any case."""
+    render = renderer(family)
+    ends = {*render.profile.eos_token_ids, *(render.harmony.stop_ids if render.harmony else ())}
+    asked = [token for token in range(100, 164) if token not in ends]
+    for count in range(60, 65):
+        request = say("x", stop_token_ids=asked[:count], stop=["END"])
+        if count + len(ends) <= 64:
+            assert {*render_chat(render, **request)["sampling_params"]["stop_token_ids"]} >= {*asked[:count], *ends}
+            continue
+        with pytest.raises(BadRequest, match="no more than 64") as caught:
+            render_chat(render, **request)
+        assert caught.value.param == "stop_token_ids"
+    mine = [*asked[: 64 - len(ends)], *ends]
+    assert render_chat(render, **say("x", stop_token_ids=mine))["sampling_params"]["stop_token_ids"] == mine
+    assert render_chat(render, **say("x", stop_token_ids=asked, ignore_eos=True))["sampling_params"]["stop_token_ids"] == asked
+
+
 @pytest.mark.parametrize("field", ["stop_token_ids", "allowed_token_ids"])
 def test_ids_are_bounded_by_the_vocabulary(field: str) -> None:
     with pytest.raises(BadRequest) as caught:

@@ -76,9 +76,10 @@ def test_a_named_call_is_its_arguments() -> None:
         "json": {"type": "object", "properties": {"x": {}}}
     }
     assert structure(tools=[tool("f")], tool_choice="auto", response_format={"type": "json_object"}) == {"json_object": True}
-    assert structure(tools=[tool("f")], tool_choice="required", response_format={"type": "json_object"}) != {"json_object": True}
+    assert structure(tools=[tool("f")], tool_choice="required", response_format={"type": "text"}) != {"json_object": True}
 
 
+NAMED = {"type": "function", "function": {"name": "f"}}
 DIFFERENT = [tool(name, **{"$defs": {"X": {"type": kind}}}) for name, kind in (("f", "integer"), ("g", "string"))]
 
 
@@ -95,6 +96,8 @@ DIFFERENT = [tool(name, **{"$defs": {"X": {"type": kind}}}) for name, kind in ((
         ({"structured_outputs": {"_backend": "x", "regex": "a"}}, "structured_outputs"),
         ({"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}}, "structured_outputs"),
         ({"structured_outputs": {"regex": "a"}, "tools": [tool("f")], "tool_choice": "required"}, "structured_outputs"),
+        ({"response_format": {"type": "json_object"}, "tools": [tool("f")], "tool_choice": "required"}, "response_format"),
+        ({"response_format": {"type": "json_object"}, "tools": [tool("f")], "tool_choice": NAMED}, "response_format"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": "required", "tools": DIFFERENT}, "tools.1.function.parameters"),
         ({"tools": [tool("f")], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice.function.name"),

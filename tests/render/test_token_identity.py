@@ -93,7 +93,7 @@ def test_every_turn_goes_on_from_the_ids_before(family: str, data: st.DataObject
         prefix = {"prefix": {"token_ids": ids, "messages": len(messages)}}
         asked = {"role": "user", "content": data.draw(words)}
         messages = [*messages, {"role": "assistant", "content": text, "token_ids": own}, asked]
-        so_far, sampled = ids + own, [False] * len(ids) + [True] * len(own)
+        so_far, sampled = ids + own, answer["sampled_mask"] + [True] * len(own)
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family not in ("qwen3", "gptoss")])

@@ -2,6 +2,7 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from itertools import permutations, product
 
 import pytest
 from hypothesis import given, settings
@@ -71,6 +72,37 @@ def test_where_text_depends_on_what_is_beside_nothing_is_cut() -> None:
     cache = TokenizerCache(tokenizer, ControlTokens(tokenizer), 10**6)
     assert cache.usable
     assert not cache._lines
+
+
+def of_bytes(markers: list[str]) -> Tokenizer:
+    """A tokenizer with a token for each byte, and these."""
+    alphabet = {letter: index for index, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(alphabet, []))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer.add_special_tokens(markers)
+    return tokenizer
+
+
+OVERLAPPING = ("]!p~[", "]~b]", "[e~[", "<x>", "<x>y", "x><")
+"""MiniMax's markers, which begin as others end, and more."""
+
+
+@pytest.mark.parametrize("markers", [*permutations(OVERLAPPING, 2), OVERLAPPING, OVERLAPPING[::-1]], ids=" ".join)
+def test_no_piece_grows_together_with_a_marker(markers: tuple[str, ...]) -> None:
+    """Pieces that lack a marker's end before others, and its beginning behind them."""
+    tokenizer = of_bytes([*markers])
+    cache = TokenizerCache(tokenizer, ControlTokens(tokenizer), 1)  # with no room for a piece, so all are tokenized together
+    cuts = [(marker[:at], marker[at:]) for marker in markers for at in range(1, len(marker))]
+    for (before, _), marker, (_, behind) in product(cuts, markers, cuts):
+        text = f"a{before}{marker}{behind}b"
+        assert cache.encode(text, add_special_tokens=False).ids == encode(tokenizer, text, add_special_tokens=False).ids
+
+
+def test_pieces_stand_behind_a_marker_that_no_other_touches() -> None:
+    assert ControlTokens(of_bytes(["]!p~[", "]~b]", "[e~["])).one_to_stand_behind() is None
+    found = ControlTokens(of_bytes(["]!p~[", "]~b]", "[e~[", "<x>"])).one_to_stand_behind()
+    assert found is not None
+    assert found[0] == "<x>"
 
 
 def test_a_tokenizer_that_begins_a_text_in_its_own_way_is_not_cached() -> None:
