@@ -10,7 +10,7 @@ from render_service import sampling
 from render_service.answer import generate_request
 from render_service.prompt import from_ids, from_text, room, truncation
 from render_service.renderer import Renderer
-from service_kit.body import parse
+from service_kit.body import WORDS, parse
 
 
 def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
@@ -18,7 +18,7 @@ def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
 
     Raises `BadRequest` that names the field, `NotFound` for another model.
     """
-    request = parse(CompletionRequest, body)
+    request = parse(CompletionRequest, body, WORDS)
     renderer.model.check(request.model)
     params = sampling.for_completion(renderer, request)
     base = f"cmpl-{request.request_id or request_id}"
