@@ -48,10 +48,10 @@ class TemplateWriter:
         except TooManyTokens as error:
             raise too_long(self.renderer.profile, f"{error.count} tokens at least", "messages") from error
 
-    def written(self, conversation: Conversation) -> Marked:
+    def written(self, conversation: Conversation, *, bounded: bool = True) -> Marked:
         """The whole prompt. Raises `BadRequest`."""
         text = self.traced(conversation)
-        limit = self.renderer.profile.max_model_len
+        limit = self.renderer.profile.max_model_len if bounded else None
         encoded = self.encoded(text, add_special_tokens=False, with_offsets=True, limit=limit)
         return self._marked(encoded, text, self._length_of_messages(conversation, text))
 
