@@ -146,10 +146,7 @@ def derendered(body: bytes) -> JsonObject:
 
 def read_json(kind: str, text: bytes | str) -> JsonObject:
     """A JSON object."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UpstreamError(f"the {kind} service sent something that is not JSON: {text[:100]!r}") from error
+    value = _loaded(kind, text)
     if not isinstance(value, dict):
         raise UpstreamError(f"the {kind} service sent something that is no object: {text[:100]!r}")
     return value
@@ -170,11 +167,19 @@ def blamed(error: RelayedError) -> TandemError:
 
 
 def _read(kind: str, body: bytes, shape: TypeAdapter[Any]) -> Any:
+    value = _loaded(kind, body)
     try:
-        shape.validate_json(body)
+        shape.validate_python(value)
     except ValidationError as error:
         raise UpstreamError(f"the {kind} service answered something else than expected: {invalid(error).message}") from error
-    return json.loads(body)
+    return value
+
+
+def _loaded(kind: str, text: bytes | str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UpstreamError(f"the {kind} service sent something that is not JSON: {text[:100]!r}") from error
 
 
 def written(value: JsonObject) -> bytes:
