@@ -28,7 +28,7 @@ from protocol.derender_transports import (
     item_endpoint,
 )
 from protocol.errors import BadRequest, invalid
-from service_kit.body import check_values, documented, json_response
+from service_kit.body import TOKENS, check_values, documented, json_response
 from service_kit.disconnect import while_connected
 from service_kit.json_array import elements
 from service_kit.offload import is_small, offload
@@ -71,8 +71,8 @@ class _Answer:
         self._derenderer, self._keys, self._metrics = derenderer, keys, metrics
 
     async def sliced(self, body: bytes) -> list[Outcome]:
-        await offload(partial(check_values, body))
-        items = await offload(partial(elements, body, limit=MAX_ITEMS))
+        await offload(partial(check_values, body, TOKENS), size=len(body))
+        items = await offload(partial(elements, body, limit=MAX_ITEMS), size=len(body))
         return [each for part in slices(items) for each in await offload(partial(self.slice, part))]
 
     def slice(self, items: Sequence[bytes]) -> list[Outcome]:

@@ -1,7 +1,11 @@
-"""What other services answered, read with care: a service behind the gateway may be another's, of another version, or broken."""
+"""What other services answered, read with care: a service behind the gateway may be another's, of another version, or broken.
+
+What is read and written may be as long as a prompt: see `service_kit.offload.by_length`.
+"""
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -86,13 +90,40 @@ _DERENDERED: TypeAdapter[Any] = TypeAdapter(_Derendered)
 _ANSWER: TypeAdapter[Any] = TypeAdapter(_Answer)
 
 
-def rendered(body: bytes, *, several: bool) -> list[JsonObject]:
+NOT_THE_WORKERS = frozenset({"parse_context", "token_offsets", "message_indices", "sampled_mask", "token_identity"})
+"""What render answers for others than the worker; some of it is as long as the prompt."""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """One of render's generate requests, as the worker is to have it. `size`: bytes of JSON, about: what it takes to write."""
+
+    request: JsonObject
+    size: int
+
+    @property
+    def id(self) -> str:
+        request_id: str = self.request["request_id"]
+        return request_id
+
+    @property
+    def token_ids(self) -> list[int]:
+        ids: list[int] = self.request["token_ids"]
+        return ids
+
+    @property
+    def n(self) -> int:
+        return self.request["sampling_params"].get("n") or 1
+
+
+def rendered(body: bytes, *, several: bool) -> list[Rendered]:
     """Render's generate requests, at least one. Raises `UpstreamError` for anything else, as all here do."""
     value = _read("render", body, _RENDERED_LIST if several else _RENDERED)
     requests: list[JsonObject] = value if several else [value]
     if not requests:
         raise UpstreamError("the render service answered no generate request")
-    return requests
+    own = [{name: value for name, value in request.items() if name not in NOT_THE_WORKERS} for request in requests]
+    return [Rendered(request, len(body) // len(own) + 8 * len(request["token_ids"])) for request in own]
 
 
 def generated(body: bytes) -> JsonObject:
@@ -115,10 +146,7 @@ def derendered(body: bytes) -> JsonObject:
 
 def read_json(kind: str, text: bytes | str) -> JsonObject:
     """A JSON object."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UpstreamError(f"the {kind} service sent something that is not JSON: {text[:100]!r}") from error
+    value = _loaded(kind, text)
     if not isinstance(value, dict):
         raise UpstreamError(f"the {kind} service sent something that is no object: {text[:100]!r}")
     return value
@@ -139,8 +167,20 @@ def blamed(error: RelayedError) -> TandemError:
 
 
 def _read(kind: str, body: bytes, shape: TypeAdapter[Any]) -> Any:
+    value = _loaded(kind, body)
     try:
-        shape.validate_json(body)
+        shape.validate_python(value)
     except ValidationError as error:
         raise UpstreamError(f"the {kind} service answered something else than expected: {invalid(error).message}") from error
-    return json.loads(body)
+    return value
+
+
+def _loaded(kind: str, text: bytes | str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UpstreamError(f"the {kind} service sent something that is not JSON: {text[:100]!r}") from error
+
+
+def written(value: JsonObject) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")

@@ -1,4 +1,7 @@
-"""A stream's chunks put together: the answer that a client gets who did not ask to stream, as derender's batch answer would be."""
+"""A stream's chunks put together: the answer that a client gets who did not ask to stream, as derender's batch answer would be.
+
+There may be as many as tokens, so each is added in a time of its own size: texts are joined at the end, lists grow where they are.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -34,15 +37,19 @@ def assemble(chunks: Iterable[JsonObject], object_name: str) -> JsonObject:
 
 @dataclass
 class _Choice:
-    """Grows by the choices of chunks; `message` by their deltas, where they have one."""
+    """Grows by the choices of chunks; `message` by their deltas, where they have one, `text` by a completion's."""
 
     fields: JsonObject = field(default_factory=dict)
+    text: list[str] = field(default_factory=list)
     message: "_Message | None" = None
 
     def add(self, choice: JsonObject) -> None:
         for key, value in choice.items():
-            if key in ("text", "token_ids") and self.fields.get(key) is not None:
-                self.fields[key] = self.fields[key] + value if value else self.fields[key]
+            if key == "text":
+                self.fields[key] = None
+                self.text += [value] if value else ()
+            elif key == "token_ids":
+                self.fields[key] = _longer(self.fields.get(key), value)
             elif key == "delta":
                 self.fields["message"] = None
                 self.message = self.message or _Message()
@@ -53,41 +60,62 @@ class _Choice:
                 self.fields[key] = value
 
     def whole(self) -> JsonObject:
-        return self.fields if self.message is None else {**self.fields, "message": self.message.whole()}
+        text = {"text": "".join(self.text)} if "text" in self.fields else {}
+        message = {} if self.message is None else {"message": self.message.whole()}
+        return {**self.fields, **text, **message}
 
 
 @dataclass
 class _Message:
     """`texts`: content, reasoning and what else is text, by field. `calls` by their index."""
 
-    texts: dict[str, str] = field(default_factory=dict)
-    calls: dict[int, JsonObject] = field(default_factory=dict)
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    calls: dict[int, "_Call"] = field(default_factory=dict)
 
     def add(self, delta: JsonObject) -> None:
         for key, value in delta.items():
             if key == "tool_calls":
                 for call in value or ():
-                    _extend(self.calls.setdefault(call["index"], {"id": "", "type": "function", "function": {}}), call)
+                    self.calls.setdefault(call["index"], _Call()).add(call)
             elif isinstance(value, str) and key != "role":
-                self.texts[key] = self.texts.get(key, "") + value
+                self.texts.setdefault(key, []).append(value)
 
     def whole(self) -> JsonObject:
-        calls = [self.calls[index] for index in sorted(self.calls)]
-        others = {key: text for key, text in self.texts.items() if key not in ("content", "refusal") and text}
-        content = self.texts.get("content") or (None if others or calls else self.texts.get("content"))
-        message = {"role": "assistant", "content": content, "refusal": self.texts.get("refusal"), **others}
+        calls = [self.calls[index].whole() for index in sorted(self.calls)]
+        texts = {key: "".join(parts) for key, parts in self.texts.items()}
+        others = {key: text for key, text in texts.items() if key not in ("content", "refusal") and text}
+        content = texts.get("content") or (None if others or calls else texts.get("content"))
+        message = {"role": "assistant", "content": content, "refusal": texts.get("refusal"), **others}
         return {**message, "tool_calls": calls} if calls else message
 
 
-def _extend(call: JsonObject, delta: JsonObject) -> None:
-    call["id"] += delta.get("id") or ""
-    new, function = delta.get("function") or {}, call["function"]
-    for key in ("name", "arguments"):
-        function[key] = function.get(key, "") + (new.get(key) or "")
+@dataclass
+class _Call:
+    id: list[str] = field(default_factory=list)
+    name: list[str] = field(default_factory=list)
+    arguments: list[str] = field(default_factory=list)
+
+    def add(self, delta: JsonObject) -> None:
+        function = delta.get("function") or {}
+        self.id.append(delta.get("id") or "")
+        self.name.append(function.get("name") or "")
+        self.arguments.append(function.get("arguments") or "")
+
+    def whole(self) -> JsonObject:
+        function = {"name": "".join(self.name), "arguments": "".join(self.arguments)}
+        return {"id": "".join(self.id), "type": "function", "function": function}
 
 
 def _joined(before: JsonObject | None, new: JsonObject | None) -> JsonObject | None:
     """Logprobs of both endpoints are objects of parallel lists."""
-    if before is None or new is None:
-        return new if before is None else before
-    return {key: [*(before.get(key) or []), *(new.get(key) or [])] for key in new}
+    if new is None:
+        return before
+    return (before or {}) | {key: _longer((before or {}).get(key), values) for key, values in new.items()}
+
+
+def _longer(own: list[Any] | None, more: list[Any] | None) -> list[Any] | None:
+    """`own`, which is no chunk's, with `more` behind it."""
+    if own is None or more is None:
+        return own if more is None else list(more)
+    own += more
+    return own

@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
-from gateway.answers import blamed, derendered_chunk
+from gateway.answers import Rendered, blamed, derendered_chunk
 from gateway.asked import Endpoint
 from gateway.upstreams import Upstream
 from protocol.errors import RelayedError
 from protocol.events import OutputEvent, TokenChoice, TokenEvent
 from protocol.logprobs import TokenLogprobs
+from service_kit.offload import by_length
 
 JsonObject = dict[str, Any]
 
@@ -17,19 +19,19 @@ JsonObject = dict[str, Any]
 class Derendering:
     """Keeps the state of each choice between calls. `original` is the client's request body, as it came."""
 
-    def __init__(self, derender: Upstream, endpoint: Endpoint, original: bytes, generate_request: JsonObject) -> None:
+    def __init__(self, derender: Upstream, endpoint: Endpoint, original: bytes, prompt: Rendered) -> None:
         self._derender, self._endpoint, self._original = derender, endpoint, original
-        self._request = generate_request
+        self._prompt = prompt
         self._states: dict[int, JsonObject] = {}
 
     async def chunk(self, event: OutputEvent) -> JsonObject:
         """The OpenAI chunk of one event. Any replica may take it; a call that breaks is repeated at another."""
         index = event.choices[0].index
         try:
-            answer = await self._derender.post(self._endpoint.derender_path, self._body(event, self._states.get(index)))
+            answer = await self._derender.post(self._endpoint.derender_path, await self._body(event, self._states.get(index)))
         except RelayedError as error:
             raise blamed(error) from error
-        chunk, self._states[index] = derendered_chunk(answer)
+        chunk, self._states[index] = await by_length(len(answer), partial(derendered_chunk, answer))
         return chunk
 
     @property
@@ -43,12 +45,15 @@ class Derendering:
         parsed = [state for state in self._states.values() if "checkpoint" in state]
         return sum(state.get("reasoning_tokens", 0) for state in parsed) if parsed else None
 
-    def _body(self, event: OutputEvent, state: JsonObject | None) -> bytes:
-        head: JsonObject = {"stream": True, "model": self._request.get("model")}
+    async def _body(self, event: OutputEvent, state: JsonObject | None) -> bytes:
+        head: JsonObject = {"stream": True, "model": self._prompt.request.get("model")}
         if state is not None:
             return with_field({**head, "stream_state": state}, "generate_chunk", event.wire())
-        ids = self._request["token_ids"]
-        head |= {"prompt_tokens": len(ids), "prompt_token_ids": ids, "profile": self._request.get("profile")}
+        return await by_length(self._prompt.size, partial(self._first, head, event))
+
+    def _first(self, head: JsonObject, event: OutputEvent) -> bytes:
+        ids = self._prompt.token_ids
+        head |= {"prompt_tokens": len(ids), "prompt_token_ids": ids, "profile": self._prompt.request.get("profile")}
         head["generate_chunk"] = json.loads(event.wire())
         return with_field(head, self._endpoint.original_field, self._original)
 

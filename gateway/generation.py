@@ -5,13 +5,13 @@ generation goes on after them. With position-keyed randomness (one seed, one cho
 that the first worker would have given. As long as nothing has come, any request may begin anew elsewhere.
 """
 
-import json
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
-from gateway.answers import failure, read_json
+from gateway.answers import Rendered, failure, read_json, written
 from gateway.merge import ready
 from gateway.metrics import GatewayMetrics
 from gateway.upstreams import Unreachable, Upstream
@@ -20,6 +20,7 @@ from protocol.event_stream import EventStream, StreamProtocolError
 from protocol.events import ErrorEvent, GenerateEvent, OutputEvent, TokenEvent
 from protocol.normalise import StreamError, StreamNormaliser
 from protocol.sse import DONE, SSEDecoder, SSEError
+from service_kit.offload import by_length
 
 JsonObject = dict[str, Any]
 
@@ -27,10 +28,6 @@ GENERATE = "/inference/v1/generate"
 MAX_RESUMES = 3
 AHEAD = 64
 """Pieces of a worker's stream that may wait while earlier ones are derendered: under load they are derendered together."""
-
-
-_NOT_THE_WORKERS = frozenset({"parse_context", "token_offsets", "message_indices", "sampled_mask", "token_identity"})
-"""What render answers for others than the worker; some of it is as long as the prompt."""
 
 
 class BrokenOff(UpstreamError):
@@ -44,12 +41,11 @@ class BrokenOff(UpstreamError):
 class Generation:
     """One generate request as it runs."""
 
-    def __init__(self, worker: Upstream, metrics: GatewayMetrics, request: JsonObject) -> None:
+    def __init__(self, worker: Upstream, metrics: GatewayMetrics, prompt: Rendered) -> None:
         self._worker, self._metrics = worker, metrics
-        own = {name: value for name, value in request.items() if name not in _NOT_THE_WORKERS}
-        self._request = {**own, "stream": True, "stream_options": {"include_usage": True}}
-        self._n: int = request["sampling_params"].get("n") or 1
-        self._resumed: list[int] = list(request.get("output_token_ids") or [])
+        self._request = {**prompt.request, "stream": True, "stream_options": {"include_usage": True}}
+        self._size, self._n = prompt.size, prompt.n
+        self._resumed: list[int] = list(prompt.request.get("output_token_ids") or [])
         self._ids: list[int] = []
         self._seed: int | None = None
         self._begun = False
@@ -82,11 +78,17 @@ class Generation:
         stream = EventStream(n=self._n, resumed=length)
         normaliser = StreamNormaliser(self._request["request_id"], int(time.time()), n=self._n, resumed=length)
         decoder = SSEDecoder()
-        async with await self._worker.stream(GENERATE, self._body()) as live, aclosing(ready(live.chunks(), AHEAD)) as batches:
+
+        def read(data: bytes) -> tuple[list[GenerateEvent], list[OutputEvent]]:
+            events = [e for event in decoder.feed(data) for e in self._read(event.data, normaliser)]
+            return events, self._checked(stream, events)
+
+        body = await by_length(self._size, self._body)
+        async with await self._worker.stream(GENERATE, body) as live, aclosing(ready(live.chunks(), AHEAD)) as batches:
             async for chunks in batches:
+                data = b"".join(chunks)
                 try:
-                    events = [e for event in decoder.feed(b"".join(chunks)) for e in self._read(event.data, normaliser)]
-                    batch = self._checked(stream, events)
+                    events, batch = await by_length(len(data), partial(read, data))
                 except (SSEError, StreamError, StreamProtocolError) as error:
                     raise UpstreamError(f"the worker broke the protocol: {error}") from error
                 if batch:
@@ -130,4 +132,4 @@ class Generation:
             request["output_token_ids"] = [*self._resumed, *self._ids]
         if self._seed is not None:
             request["sampling_params"] = {**request["sampling_params"], "seed": self._seed}
-        return json.dumps(request, separators=(",", ":")).encode()
+        return written(request)

@@ -1,14 +1,14 @@
 """One client request on its way: render, generate, derender."""
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from gateway.answers import blamed, derendered, generated, rendered
+from gateway.answers import Rendered, blamed, derendered, generated, rendered, written
 from gateway.asked import CHAT, COMPLETION, Endpoint, Peek
 from gateway.assemble import assemble
 from gateway.derendering import Derendering, merged, with_field
@@ -19,6 +19,7 @@ from gateway.upstreams import Upstream
 from protocol.errors import ErrorResponse, RelayedError, TandemError
 from protocol.sse import DONE, encode
 from protocol.usage import CompletionTokensDetails, PromptTokensDetails, Usage
+from service_kit.offload import by_length, offload
 
 JsonObject = dict[str, Any]
 
@@ -47,26 +48,28 @@ class Exchange:
 
     async def answer(self) -> bytes:
         """The whole answer. Raises `TandemError`."""
-        requests = await self._render()
+        prompts = await self._render()
+        own = {"id": _id(prompts), "created": self._created}
         if self._peek.stop:
             # Only derender knows when a stop string has come: the output is read as it grows, so that it can be ended there.
-            async with aclosing(self._chunks(requests)) as chunks:
-                answer = assemble([chunk async for chunk in chunks], self._endpoint.object)
-        else:
-            responses = await asyncio.gather(*(self._generated(request) for request in requests))
-            body = self._batch_body(requests, responses)
-            try:
-                answer = derendered(await self._services.derender.post(self._endpoint.derender_path, body))
-            except RelayedError as error:
-                raise blamed(error) from error
-        return _dumped({**answer, "id": self._id(requests), "created": self._created})
+            async with aclosing(self._chunks(prompts)) as all_chunks:
+                chunks = [chunk async for chunk in all_chunks]
+            return await offload(lambda: written({**assemble(chunks, self._endpoint.object), **own}))
+        responses = await asyncio.gather(*(self._generated(prompt) for prompt in prompts))
+        size = sum(prompt.size for prompt in prompts) + sum(map(len, responses))
+        body = await by_length(size, partial(self._batch_body, prompts, responses))
+        try:
+            answer = await self._services.derender.post(self._endpoint.derender_path, body)
+        except RelayedError as error:
+            raise blamed(error) from error
+        return await by_length(len(answer), lambda: written({**derendered(answer), **own}))
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """The stream, as encoded events. Raises `TandemError` before the first; a later failure is an error event and the end."""
-        requests = await self._render()
+        prompts = await self._render()
         opened = False
         try:
-            async with aclosing(self._chunks(requests)) as chunks:
+            async with aclosing(self._chunks(prompts)) as chunks:
                 async for chunk in chunks:
                     if not any(map(_tells, chunk["choices"])) and not (self._peek.include_usage and "usage" in chunk):
                         continue
@@ -75,7 +78,7 @@ class Exchange:
                     if not opened:
                         opened = True
                         self._services.metrics.first_token.observe(time.perf_counter() - self._started)
-                    yield encode(_dumped(chunk))
+                    yield encode(await by_length(_size(chunk), partial(written, chunk)))
         except TandemError as error:
             if not opened:
                 raise
@@ -83,22 +86,19 @@ class Exchange:
         else:
             yield encode(DONE)
 
-    async def _render(self) -> list[JsonObject]:
+    async def _render(self) -> list[Rendered]:
         body = await self._services.render.post(self._endpoint.render_path, self._body)
-        return rendered(body, several=self._endpoint is COMPLETION)
+        return await by_length(len(body), partial(rendered, body, several=self._endpoint is COMPLETION))
 
-    def _id(self, requests: Sequence[JsonObject]) -> str:
-        """One id for the whole answer: several prompts have ids `<id>-<place>`."""
-        first: str = requests[0]["request_id"]
-        return first.removesuffix("-0") if len(requests) > 1 else first
-
-    async def _generated(self, request: JsonObject) -> JsonObject:
+    async def _generated(self, prompt: Rendered) -> bytes:
         async with self._turns:
-            return generated(await self._services.worker.post(GENERATE, _dumped({**request, "stream": False})))
+            body = await by_length(prompt.size, lambda: written({**prompt.request, "stream": False}))
+            return await self._services.worker.post(GENERATE, body)
 
-    def _batch_body(self, requests: Sequence[JsonObject], responses: Sequence[JsonObject]) -> bytes:
-        ids = [request["token_ids"] for request in requests]
-        head: JsonObject = {"model": requests[0].get("model"), "profile": requests[0].get("profile")}
+    def _batch_body(self, prompts: Sequence[Rendered], answers: Sequence[bytes]) -> bytes:
+        """Raises `UpstreamError` for an answer that is none."""
+        ids, responses = [prompt.token_ids for prompt in prompts], list(map(generated, answers))
+        head: JsonObject = {"model": prompts[0].request.get("model"), "profile": prompts[0].request.get("profile")}
         if self._endpoint is CHAT:
             head |= {"generate_response": responses[0], "prompt_tokens": len(ids[0]), "prompt_token_ids": ids[0]}
         else:
@@ -106,12 +106,11 @@ class Exchange:
             head |= {"generate_responses": responses, "prompt_tokens": counts, "prompt_token_ids": ids}
         return with_field(head, self._endpoint.original_field, self._body)
 
-    async def _chunks(self, requests: Sequence[JsonObject]) -> AsyncGenerator[JsonObject, None]:
+    async def _chunks(self, prompts: Sequence[Rendered]) -> AsyncGenerator[JsonObject, None]:
         """OpenAI's chunks of all prompts as they come, and at last one without choices that has the usage."""
-        answer_id = self._id(requests)
+        answer_id = _id(prompts)
         outputs = [
-            _Output(self._services, self._endpoint, self._body, request, place, self._turns)
-            for place, request in enumerate(requests)
+            _Output(self._services, self._endpoint, self._body, prompt, place, self._turns) for place, prompt in enumerate(prompts)
         ]
         last: JsonObject = {}
         async with aclosing(merge([output.chunks() for output in outputs])) as chunks:
@@ -133,14 +132,14 @@ class _Output:
     """The choices of one prompt. Counts are of what the client was given."""
 
     def __init__(
-        self, services: Services, endpoint: Endpoint, body: bytes, request: JsonObject, place: int, turns: asyncio.Semaphore
+        self, services: Services, endpoint: Endpoint, body: bytes, prompt: Rendered, place: int, turns: asyncio.Semaphore
     ) -> None:
         self._turns = turns
-        self._n: int = request["sampling_params"].get("n") or 1
+        self._n = prompt.n
         self._shift = place * self._n
-        self._generation = Generation(services.worker, services.metrics, request)
-        self._derendering = Derendering(services.derender, endpoint, body, request)
-        self.prompt_tokens = len(request["token_ids"])
+        self._generation = Generation(services.worker, services.metrics, prompt)
+        self._derendering = Derendering(services.derender, endpoint, body, prompt)
+        self.prompt_tokens = len(prompt.token_ids)
         self.prompt_tokens_details: PromptTokensDetails | None = None
 
     @property
@@ -181,10 +180,17 @@ def _tells(choice: JsonObject) -> bool:
     return any(value for key, value in choice.items() if key != "index")
 
 
+def _id(prompts: Sequence[Rendered]) -> str:
+    """One id for the whole answer: several prompts have ids `<id>-<place>`."""
+    first = prompts[0].id
+    return first.removesuffix("-0") if len(prompts) > 1 else first
+
+
+def _size(chunk: JsonObject) -> int:
+    """Bytes of the one thing in a chunk that may be long."""
+    return 8 * len(chunk.get("prompt_token_ids") or ())
+
+
 def error_event(error: TandemError) -> bytes:
     """How a stream that has begun tells its client that it failed: OpenAI's clients raise on it."""
     return encode(ErrorResponse(error=error.info).wire())
-
-
-def _dumped(value: JsonObject) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")

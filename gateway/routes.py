@@ -14,9 +14,9 @@ from protocol.completion import Completion, CompletionRequest
 from protocol.errors import Overloaded, TandemError
 from protocol.models import ModelList
 from protocol.tokenize import DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse
-from service_kit.body import documented, json_response, parse
+from service_kit.body import WORDS, documented, json_response, parse
 from service_kit.disconnect import while_connected
-from service_kit.offload import by_size
+from service_kit.offload import by_length
 from service_kit.streaming import KEEP_ALIVE_SECONDS, event_stream
 
 router = APIRouter(tags=["openai"])
@@ -60,7 +60,7 @@ async def detokenize(request: Request) -> Response:
 
 async def _exchange(request: Request, endpoint: Endpoint) -> Response:
     body = await request.body()
-    peek = await by_size(body, lambda raw: parse(Peek, raw))
+    peek = await by_length(len(body), lambda: parse(Peek, body, WORDS))
     exchange = Exchange(request.app.state.services, endpoint, body, peek)
     if not peek.stream:
         return json_response(await while_connected(request, exchange.answer()))

@@ -20,6 +20,8 @@ from protocol.sampling import SamplingParams
 
 JsonObject = dict[str, Any]
 
+MAX_CONTEXT = 2**22
+"""Of a longer context no more is used: a body with so many ids takes half a second to read."""
 _UNBOUNDED = 10**9
 """tokenizer_config.json writes some 10**30 where nobody set a length."""
 
@@ -92,7 +94,7 @@ def load(
         chat_template=template,
         eos_token_ids=eos,
         special_tokens=special,
-        max_model_len=max_model_len or _context_length(folder, config, tokenizer_config),
+        max_model_len=min(MAX_CONTEXT, max_model_len or _context_length(folder, config, tokenizer_config)),
         vocab_size=max([max(vocabulary.values()) + 1, *_ints(config.get("vocab_size"))]),
         longest_token=max(len(token.encode()) for token in vocabulary),
         generation_defaults=_generation_defaults(folder, generation),

@@ -29,7 +29,7 @@ from render_service.refusals import refuse
 from render_service.renderer import Renderer
 from render_service.turn import Turn, answer, generation
 from render_service.variables import effort_variable, own_variables, thinking_variables
-from service_kit.body import parse
+from service_kit.body import WORDS, parse
 
 JsonObject = dict[str, Any]
 
@@ -38,7 +38,7 @@ _CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "n
 
 def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
     """A messages request's JSON -> a generate request's. Raises `BadRequest` that names the field, `NotFound` for another model."""
-    return answer(renderer, turn(parse(MessagesRequest, body)), "msg_", request_id)
+    return answer(renderer, turn(parse(MessagesRequest, body, WORDS)), "msg_", request_id)
 
 
 def turn(request: MessagesRequest) -> Turn:

@@ -21,10 +21,10 @@ class TemplateWriter:
     def _turns(self) -> TemplateTurns:
         return turns_of(self.template)
 
-    def written(self, conversation: Conversation) -> Marked:
+    def written(self, conversation: Conversation, *, bounded: bool = True) -> Marked:
         """The whole prompt. Raises `BadRequest`."""
         text = self.template.traced(conversation)
-        limit = self.template.renderer.profile.max_model_len
+        limit = self.template.renderer.profile.max_model_len if bounded else None
         encoded = self.template.encoded(text, add_special_tokens=False, with_offsets=True, limit=limit)
         return self.template.marked(encoded, text, self.template.length_of_messages(conversation, text))
 

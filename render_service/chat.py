@@ -12,14 +12,14 @@ from render_service.refusals import refuse
 from render_service.renderer import Renderer
 from render_service.turn import Turn, answer
 from render_service.variables import effort_variable, own_variables
-from service_kit.body import parse
+from service_kit.body import WORDS, parse
 
 JsonObject = dict[str, Any]
 
 
 def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
     """A chat request's JSON -> a generate request's. Raises `BadRequest` that names the field, `NotFound` for another model."""
-    return answer(renderer, turn(parse(ChatCompletionRequest, body), body), "chatcmpl-", request_id)
+    return answer(renderer, turn(parse(ChatCompletionRequest, body, WORDS), body), "chatcmpl-", request_id)
 
 
 def turn(request: ChatCompletionRequest, body: bytes) -> Turn:

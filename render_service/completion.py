@@ -11,7 +11,7 @@ from render_service.answer import generate_request
 from render_service.prompt import from_ids, from_text, room, truncation
 from render_service.refusals import refuse
 from render_service.renderer import Renderer
-from service_kit.body import parse
+from service_kit.body import WORDS, parse
 
 
 def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
@@ -19,7 +19,7 @@ def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
 
     Raises `BadRequest` that names the field, `NotFound` for another model.
     """
-    request = parse(CompletionRequest, body)
+    request = parse(CompletionRequest, body, WORDS)
     renderer.model.check(request.model)
     refuse(request, refusals.COMPLETION)
     params = sampling.for_completion(renderer, request)

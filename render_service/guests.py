@@ -1,8 +1,8 @@
 """Requests that bring a chat template of their own. They wait for processes that may take their time, so they do it on threads of
 their own, in a line that has an end: requests with the model's template never wait behind them."""
 
+import asyncio
 import contextvars
-from asyncio import get_running_loop
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -44,6 +44,8 @@ class Guests:
         self.size = max(2, THREADS // services)
         self._templates = GuestTemplates(limits, self.size)
         self._threads = ThreadPoolExecutor(max_workers=self.size, thread_name_prefix="tandem-guests")
+        self._seconds = limits.seconds
+        self._free = asyncio.Semaphore(self.size)
         self._most = self.size * (1 + _LINE)
         self._inside = 0
 
@@ -52,14 +54,27 @@ class Guests:
         return self._templates.template(source)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """As `offload`. Raises `Overloaded` when the line is full."""
+        """As `offload`. Raises `Overloaded` when the line is full, or stands still for as long as a template may take."""
         if self._inside >= self._most:
             raise Overloaded("too many requests with a chat template of their own are waiting", retry_after=_RETRY_SECONDS)
         self._inside += 1
         try:
-            return await get_running_loop().run_in_executor(self._threads, contextvars.copy_context().run, work)
+            await self._turn()
+            try:
+                return await asyncio.get_running_loop().run_in_executor(self._threads, contextvars.copy_context().run, work)
+            finally:
+                self._free.release()
         finally:
             self._inside -= 1
+
+    async def _turn(self) -> None:
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise Overloaded(
+                f"no process was free for {self._seconds:g} s to run the request's chat template", retry_after=_RETRY_SECONDS
+            ) from error
 
     @property
     def pids(self) -> list[int]:

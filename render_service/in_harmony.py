@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # its library is loaded for models that need it
 class HarmonyWriter:
     harmony: "Harmony"
 
-    def written(self, conversation: Conversation) -> Marked:
+    def written(self, conversation: Conversation, *, bounded: bool = True) -> Marked:
         """The whole prompt. Raises `BadRequest`."""
         for name, given in (("chat_template", conversation.template), ("documents", conversation.documents)):
             if given:

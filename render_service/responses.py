@@ -31,7 +31,7 @@ from render_service.refusals import refuse
 from render_service.renderer import Renderer
 from render_service.turn import Turn, answer, generation
 from render_service.variables import effort_variable, own_variables
-from service_kit.body import parse
+from service_kit.body import WORDS, parse
 
 JsonObject = dict[str, Any]
 Placed = tuple[str, Item]
@@ -42,7 +42,7 @@ Written = tuple[ChatMessage, Sequence[str]]
 
 def render(renderer: Renderer, body: bytes, request_id: str) -> bytes:
     """A responses request's JSON -> a generate request's. Raises `BadRequest` that names the field, `NotFound` for other models."""
-    return answer(renderer, turn(parse(ResponsesRequest, body)), "resp_", request_id)
+    return answer(renderer, turn(parse(ResponsesRequest, body, WORDS)), "resp_", request_id)
 
 
 def turn(request: ResponsesRequest) -> Turn:

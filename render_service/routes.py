@@ -63,7 +63,7 @@ async def _answer(request: Request, work: Callable[[Renderer, bytes], bytes]) ->
     body = await request.body()
     renderer: Renderer = request.app.state.renderer
     try:
-        answer = await offload(lambda: work(renderer, body))
+        answer = await offload(lambda: work(renderer, body), size=len(body))
     except BroughtTemplate:
         guests: Guests = request.app.state.guests
         hosting = replace(renderer, guest_template=guests.template)

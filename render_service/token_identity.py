@@ -23,8 +23,8 @@ MAX_ANSWERS = 100
 class Writer(Protocol):
     """Writes conversations as ids: by a chat template, or in harmony."""
 
-    def written(self, conversation: Conversation) -> Marked:
-        """The whole prompt, as if there had been none before."""
+    def written(self, conversation: Conversation, *, bounded: bool = True) -> Marked:
+        """The whole prompt, as if there had been none before. `bounded`: one that is longer than the context is refused."""
         ...
 
     def following(self, conversation: Conversation, covered: int, ids: Sequence[int]) -> Marked:

@@ -7,12 +7,12 @@ from render_service.prompt import check_ids, from_text
 from render_service.renderer import Renderer
 from render_service.variables import own_variables
 from render_service.writing import Wanted, write
-from service_kit.body import parse
+from service_kit.body import WORDS, parse
 
 
 def tokenize(renderer: Renderer, body: bytes) -> bytes:
     """The ids of a text or of a chat, however long. Raises `BadRequest`, and `NotFound` for another model."""
-    request = parse(TokenizeRequest, body)
+    request = parse(TokenizeRequest, body, WORDS)
     renderer.model.check(request.model)
     if request.messages is None:
         special = request.add_special_tokens is not False
@@ -38,7 +38,7 @@ def tokenize(renderer: Renderer, body: bytes) -> bytes:
 
 def detokenize(renderer: Renderer, body: bytes) -> bytes:
     """The text of ids, special tokens included. Raises `BadRequest` that names an id outside the vocabulary."""
-    request = parse(DetokenizeRequest, body)
+    request = parse(DetokenizeRequest, body, WORDS)
     renderer.model.check(request.model)
     check_ids(renderer.profile, request.tokens, "tokens")
     # In a batch, as in `prompt.from_text`: `decode` alone would stop the event loop.

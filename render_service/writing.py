@@ -27,6 +27,11 @@ class Wanted:
     sources: bool = False
     bounded: bool = True
 
+    @property
+    def whole(self) -> bool:
+        """Whether all of it must fit the context."""
+        return self.bounded and self.cut is None
+
 
 def write(renderer: Renderer, conversation: Conversation, wanted: Wanted) -> Prompt:
     """The conversation's prompt. Raises `BadRequest`."""
@@ -34,7 +39,7 @@ def write(renderer: Renderer, conversation: Conversation, wanted: Wanted) -> Pro
         raise BadRequest(
             f"messages: there are {len(conversation.messages)}, and no more than {MAX_MESSAGES} are taken", param="messages"
         )
-    if renderer.harmony is not None and wanted.bounded and wanted.cut is None:
+    if renderer.harmony is not None and wanted.whole:
         check_size(renderer.profile, sum(map(text_size, conversation.messages)), where="messages")
     if conversation.brings_ids:
         return _extended(renderer, conversation, wanted)
@@ -43,7 +48,7 @@ def write(renderer: Renderer, conversation: Conversation, wanted: Wanted) -> Pro
     if wanted.offsets or wanted.add_special_tokens:
         name = "return_token_offsets" if wanted.offsets else "add_special_tokens"
         raise BadRequest(f"{name}: not for this model, which is prompted in harmony, nor with return_token_sources", param=name)
-    written = _writer(renderer, conversation).written(conversation)
+    written = _writer(renderer, conversation).written(conversation, bounded=wanted.whole)
     prompt = Prompt(written.ids)
     if wanted.sources:
         prompt = replace(prompt, messages=written.messages, sampled=[False] * len(written.ids))
@@ -53,9 +58,8 @@ def write(renderer: Renderer, conversation: Conversation, wanted: Wanted) -> Pro
 def _from_text(renderer: Renderer, conversation: Conversation, wanted: Wanted) -> Prompt:
     writer = TemplateText(renderer, chosen_template(renderer, conversation.template))
     text = writer.text(conversation)
-    bounded = wanted.bounded and wanted.cut is None
-    check_text(renderer.profile, text, where="messages", bounded=bounded)
-    limit = renderer.profile.max_model_len if bounded else None
+    check_text(renderer.profile, text, where="messages", bounded=wanted.whole)
+    limit = renderer.profile.max_model_len if wanted.whole else None
     encoded = writer.encoded(text, add_special_tokens=wanted.add_special_tokens, with_offsets=wanted.offsets, limit=limit)
     return of(encoded, wanted.cut)
 

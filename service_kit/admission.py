@@ -4,8 +4,8 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from protocol.errors import BodyTooLarge, Overloaded, Unauthorized
-from service_kit.lifecycle import Lifecycle
+from protocol.errors import BodyTooLarge, Unauthorized
+from service_kit.lifecycle import Lifecycle, shutting_down
 
 OPEN_PATHS = frozenset({"/health", "/metrics"})
 
@@ -23,7 +23,7 @@ class Admission:
         if path in OPEN_PATHS:
             return
         if self.lifecycle.draining:
-            raise Overloaded("this server is shutting down", retry_after=5)
+            raise shutting_down()
         if self.bearer and not hmac.compare_digest(headers.get(b"authorization", b""), self.bearer):
             raise Unauthorized("missing or wrong API key; send it as 'Authorization: Bearer <key>'")
         length = headers.get(b"content-length", b"0")

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from protocol.errors import ErrorResponse, InternalError, RequestTimeout, TandemError
 from service_kit import context
@@ -39,6 +40,7 @@ class _Exchange:
     def __init__(self, edge: Edge, scope: Scope, receive: Receive, send: Send) -> None:
         self.edge, self.scope, self._receive, self._send = edge, scope, receive, send
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._begun: Callable[[], None] = lambda: None
         self.status = 0
         self.received = 0
         self.complete = False
@@ -50,7 +52,8 @@ class _Exchange:
         metrics.in_flight.inc()
         try:
             self.edge.admission.check(self.scope["path"], self.headers)
-            await self.edge.app(self.scope, self.receive, self.send)
+            with self.edge.admission.lifecycle.unanswered() as self._begun:
+                await self.edge.app(self.scope, self.receive, self.send)
         except TandemError as error:
             await self._answer(error)
         except Exception:  # the last line of defence: a bug is a 500 with an id, and a traceback in the log
@@ -84,6 +87,7 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            self._begun()
             message["headers"] = [*message.get("headers", []), (b"x-request-id", self.request_id.encode())]
         await self._send(message)
 

@@ -1,18 +1,22 @@
-"""From start to shutdown: running requests may end, new ones are refused, and past the limit streams are told to stop."""
+"""From start to shutdown: running requests may end, new ones are refused, and past the limit all that run are told to stop."""
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
-from service_kit.collector import settle
+from protocol.errors import Overloaded
+from service_kit.collector import settle, tend
 from service_kit.scale import tell_ready
 from service_kit.settings import ServiceSettings
 
@@ -24,13 +28,14 @@ GRACE_SECONDS = 5.0
 
 class Lifecycle:
     """Lives in `app.state.lifecycle`. `stopping` is set when the drain begins: conversations then end at their next answer.
-    `expired` is set when the drain limit has passed: streams then end with an error."""
+    `expired` is set when the drain limit has passed: streams then end with an error, and what has no answer yet is cancelled."""
 
     def __init__(self) -> None:
         self.conversations = 0
         self.stopping = asyncio.Event()
         self.expired = asyncio.Event()
         self._on_expired: list[Callable[[], None]] = []
+        self._unanswered: set[asyncio.Task[Any]] = set()
 
     @property
     def draining(self) -> bool:
@@ -45,6 +50,23 @@ class Lifecycle:
         finally:
             self.conversations -= 1
 
+    @contextmanager
+    def unanswered(self) -> Iterator[Callable[[], None]]:
+        """Around what has no answer yet, in a task of its own: raises `Overloaded` when the drain limit passes. What it gives is
+        to be called when the answer begins, which may then be sent to its end, until the connection is cut."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._unanswered.add(task)
+        try:
+            yield partial(self._unanswered.discard, task)
+        except asyncio.CancelledError as error:
+            if not self.expired.is_set():
+                raise
+            task.uncancel()
+            raise shutting_down() from error
+        finally:
+            self._unanswered.discard(task)
+
     def on_expired(self, callback: Callable[[], None]) -> None:
         self._on_expired.append(callback)
 
@@ -52,6 +74,12 @@ class Lifecycle:
         self.expired.set()
         for callback in self._on_expired:
             callback()
+        for task in self._unanswered:
+            task.cancel()
+
+
+def shutting_down() -> Overloaded:
+    return Overloaded("this server is shutting down", retry_after=5)
 
 
 class Server(uvicorn.Server):
@@ -59,11 +87,18 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, drain_seconds: float) -> None:
         super().__init__(config)
-        self._app, self._drain_seconds = app, drain_seconds
+        self._drain_seconds = drain_seconds
+        self._lifecycle: Lifecycle = app.state.lifecycle
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether it ended with work that was not done."""
+        return self._lifecycle.expired.is_set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         settle()
+        self._tending = asyncio.create_task(tend())
         for sock in sockets or ():
             if self.started:
                 host, port, *_ = sock.getsockname()
@@ -71,7 +106,7 @@ class Server(uvicorn.Server):
         tell_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        lifecycle: Lifecycle = self._app.state.lifecycle
+        lifecycle = self._lifecycle
         lifecycle.stopping.set()
         log.info("stopping; running requests have %.0f s to end", self._drain_seconds)
         timer = asyncio.get_running_loop().call_later(self._drain_seconds, lifecycle.expire)
@@ -80,6 +115,9 @@ class Server(uvicorn.Server):
             await super().shutdown(sockets)
         finally:
             timer.cancel()
+            self._tending.cancel()
+            if self.force_exit:
+                lifecycle.expire()
 
     async def _conversations_ended(self, lifecycle: Lifecycle) -> None:
         """uvicorn's own shutdown cuts WebSockets at once, also in the middle of an answer: let them say farewell before."""
@@ -134,6 +172,10 @@ def run(app: FastAPI, settings: ServiceSettings, sock: socket.socket) -> None:
     server.run(sockets=[sock])
     if not server.started:
         sys.exit(3)
+    if server.cut_short:
+        # A thread of a pool that is still at work cannot be stopped, and Python would wait for it.
+        logging.shutdown()
+        os._exit(0)
 
 
 def _complain(message: str) -> int:

@@ -39,6 +39,6 @@ class ModelSettings(ScalableSettings):
     model: str = Field("smollm2", description="smollm2 (packaged), a local Hugging Face folder, a GGUF file, or a hub id.")
     served_model_name: str | None = Field(None, description="Name that clients use; by default the value of --model.")
     max_model_len: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Context length in tokens; by default the model's own."
+        None, description="Context length in tokens; by default the model's own. Of more than 4194304 no more are used."
     )
     chat_template: str | None = Field(None, description="Jinja file to use instead of the model's own chat template.")

@@ -8,8 +8,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from service_kit.lifecycle import Lifecycle
 from service_kit.offload import by_size
+from service_kit.websocket_edge import GOING_AWAY
 
-GOING_AWAY = 1001
 _FAREWELL = "this server is shutting down; go on at another one"
 
 

@@ -3,7 +3,7 @@
 import logging
 import time
 
-from protocol.errors import ErrorResponse, InternalError, NotFound, TandemError
+from protocol.errors import ErrorResponse, InternalError, NotFound, Overloaded, TandemError
 from service_kit import context
 from service_kit.admission import Admission
 from service_kit.asgi import App, Message, Receive, Scope, Send
@@ -11,6 +11,7 @@ from service_kit.metrics import Metrics
 
 log = logging.getLogger("tandem.http")
 
+GOING_AWAY = 1001
 TOO_BIG = 1009
 BUG = 1011
 POLICY = 1008
@@ -32,7 +33,8 @@ class Connection:
         started = time.perf_counter()
         try:
             self.admission.check(self.scope["path"], headers)
-            await self.app(self.scope, self.receive, self.send)
+            with self.admission.lifecycle.unanswered():
+                await self.app(self.scope, self.receive, self.send)
         except TandemError as error:
             await self._refuse(error)
         except Exception:  # the last line of defence, as for requests
@@ -79,7 +81,8 @@ class Connection:
         """The handshake's answer, where it has none yet; else the end of the connection. A client that is gone is told nothing."""
         try:
             if self.status:
-                await self._send({"type": "websocket.close", "code": BUG, "reason": "internal error"})
+                code, reason = (GOING_AWAY, error.message) if isinstance(error, Overloaded) else (BUG, "internal error")
+                await self._send({"type": "websocket.close", "code": code, "reason": reason})
             elif "websocket.http.response" in (self.scope.get("extensions") or {}):
                 body = ErrorResponse(error=error.info).wire()
                 headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]

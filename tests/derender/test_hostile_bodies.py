@@ -1,14 +1,12 @@
 """Small bodies cannot ask for much work, memory or answer (laws L9, L10): each test is a kind of body that once could."""
 
-import gc
 import json
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from pydantic import ValidationError, field_validator
+from pydantic import ValidationError
 
 from derender_service.batch import derender_chat, derender_completion
 from derender_service.byte_fallback import ByteFallbackDecoder
@@ -18,11 +16,9 @@ from derender_service.parsers.codecs.parameter_types import kinds_of
 from derender_service.routes import _CHAT
 from derender_service.sources import GrammarSource, PlainSource
 from derender_service.stream import derender_chat_chunk
-from protocol.base import Wire
 from protocol.derender import DerenderChatRequest, DerenderChatStreamRequest, DerenderCompletionRequest
 from protocol.errors import BadRequest
-from service_kit.body import parse, parse_as
-from service_kit.collector import BIG
+from service_kit.body import parse_as
 from service_kit.offload import INLINE_BYTES, INLINE_ITEMS, is_small
 from tests.derender.parsed import QWEN, chat_request, chunk_of, chunks_of, derenderer, encode, stream, tool, whole
 
@@ -244,35 +240,6 @@ def test_a_checkpoint_that_is_wrong_everywhere_is_refused_at_its_place(at: dict[
     with pytest.raises(BadRequest) as caught:
         chat_chunk(derenderer(*QWEN), generate_chunk=chunk_of([1]), stream_state=state)
     assert (caught.value.param or "").startswith("stream_state.checkpoint.at")
-
-
-def test_the_collector_waits_while_a_big_body_is_read_and_goes_on_after() -> None:
-    class Seen(Wire):
-        a: int
-
-        @field_validator("a")
-        @classmethod
-        def _look(cls, value: int) -> int:
-            seen.append(gc.isenabled())
-            return value
-
-    seen: list[bool] = []
-    padding = "x" * BIG
-    for body in ('{"a": 1}', json.dumps({"a": 1, "b": padding}), json.dumps({"a": "x", "b": padding})):
-        with suppress(BadRequest):
-            parse(Seen, body)
-        assert gc.isenabled()
-    assert seen == [True, False]
-
-
-@pytest.mark.parametrize("mark", [",", "[", "{"])
-def test_a_body_of_too_many_values_is_refused_unread(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service_kit.body.MAX_VALUES", BIG)
-    for body in (mark * (BIG + 1), (mark * (BIG + 1)).encode()):
-        with pytest.raises(BadRequest, match="values"):
-            parse(Wire, body)
-    with pytest.raises(BadRequest, match="JSON"):
-        parse(Wire, mark * BIG)
 
 
 @pytest.mark.parametrize(

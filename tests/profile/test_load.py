@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from model_profile import BrokenModel, ModelNotFound, ModelProfile, ProfileError, load
+from model_profile.profile import MAX_CONTEXT
 from model_profile.sources import gguf_file
+from service_kit.body import WORDS
 from tests.tokenizers import REAL, folder, profile
 
 
@@ -74,6 +76,7 @@ def test_context_length_the_flag_then_config_then_tokenizer(model: Path) -> None
     write(model / "config.json", max_position_embeddings=512)
     assert load(str(model)).max_model_len == 512
     assert load(str(model), max_model_len=99).max_model_len == 99
+    assert load(str(model), max_model_len=10**8).max_model_len == MAX_CONTEXT == WORDS.numbers
 
 
 @pytest.mark.parametrize("length", [None, 10**30, 1e30, 0, "long"])

@@ -214,6 +214,18 @@ def test_which_message_each_token_is_of(family: str) -> None:
     assert not any(answer["sampled_mask"])
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("model", ["smollm2", "gptoss"])
+def test_a_prompt_that_is_cut_may_be_longer_than_the_context(model: str, side: str) -> None:
+    short = renderer(model, max_model_len=100)
+    asked = say("w " * 500, truncate_prompt_tokens=50, truncation_side=side)
+    cut, with_sources = render_chat(short, **asked), render_chat(short, **asked, return_token_sources=True)
+    assert with_sources["token_ids"] == cut["token_ids"]
+    assert len(with_sources["token_ids"]) == len(with_sources["message_indices"]) == len(with_sources["sampled_mask"]) == 50
+    with pytest.raises(BadRequest, match="context length"):
+        render_chat(short, **say("w " * 500, return_token_sources=True))
+
+
 @pytest.mark.parametrize(
     ("changes", "param"),
     [
