@@ -132,8 +132,8 @@ def _json(schema: Any, options: JsonObject) -> str:
     if options.get("disable_additional_properties"):
         read = _closed(read)
     compile_options: JsonCompileOptions = {"whitespace_flexible": not options.get("disable_any_whitespace")}
-    if "whitespace_pattern" in options:
-        compile_options["whitespace_pattern"] = options["whitespace_pattern"]
+    if not options.get("disable_any_whitespace"):
+        compile_options["whitespace_pattern"] = options.get("whitespace_pattern", _WHITE_SPACE)
     return LLMatcher.grammar_from_json_schema(json.dumps(read), defaults=compile_options)
 
 
@@ -188,4 +188,6 @@ _KINDS: dict[str, Callable[[Any, JsonObject], str]] = {
     "grammar": lambda grammar, options: grammar_from("grammar", grammar),
     "structural_tag": _structural_tag,
 }
+_WHITE_SPACE = r"[ \n\r\t]{0,64}"
+"""Between JSON's parts. Without an end, small models write nothing else any more."""
 _OPTIONS = frozenset({"disable_any_whitespace", "disable_additional_properties", "whitespace_pattern"})

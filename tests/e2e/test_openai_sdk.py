@@ -1,9 +1,11 @@
 """The whole road with the real model: `tandem up`, four processes, and OpenAI's own client."""
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 import pytest
@@ -71,7 +73,31 @@ def test_a_stream_says_the_same(client: OpenAI) -> None:
     *chunks, last = list(stream)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == whole.choices[0].message.content
     assert chunks[-1].choices[0].finish_reason == "stop"
-    assert (last.choices, last.usage) == ([], whole.usage)
+    assert last.choices == []
+    assert last.usage is not None
+    assert whole.usage is not None
+    assert last.usage.model_copy(update={"prompt_tokens_details": None}) == whole.usage.model_copy(
+        update={"prompt_tokens_details": None}
+    )
+    # The whole answer came first, and left the blocks of its prompt behind.
+    assert last.usage.prompt_tokens_details is not None
+    assert last.usage.prompt_tokens_details.cached_tokens == last.usage.prompt_tokens // 16 * 16
+
+
+def test_a_schema_is_kept_to(client: OpenAI) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 20}, "people": {"type": "integer", "maximum": 99999999}},
+        "required": ["city", "people"],
+        "additionalProperties": False,
+    }
+    wanted: Any = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema, "strict": True}}
+    for streamed in (False, True):
+        answer: Any = client.chat.completions.create(
+            model="smollm2", messages=FRANCE, temperature=1.5, seed=3, max_tokens=200, response_format=wanted, stream=streamed
+        )
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in answer) if streamed else answer.choices[0].message.content
+        assert {key: type(value) for key, value in json.loads(text).items()} == {"city": str, "people": int}
 
 
 def test_the_sdks_own_stream_helper(client: OpenAI) -> None:

@@ -146,12 +146,12 @@ def pipeline(*workers: Scripted | FastAPI, model: str = MODEL, derenders: int = 
 
 
 def replay_worker(tmp_path: Path, *lines: JsonObject, model: str = MODEL, **changes: Any) -> FastAPI:
-    """Tandem's own worker, playing back."""
+    """Tandem's own worker, playing back. It keeps no prompt, so that what is asked twice is answered alike."""
     script = tmp_path / "script.jsonl"
     script.write_text("\n".join(json.dumps(line) for line in lines))
     own = profile(model)
     settings: JsonObject = {"replay_vocab_size": own.vocab_size, "replay_eos_token_id": own.eos_token_ids[0], "max_model_len": 8192}
-    settings |= {"engine": "replay", "script": script if lines else None}
+    settings |= {"engine": "replay", "script": script if lines else None, "enable_prefix_caching": False}
     return worker_app(WorkerSettings(model=model, **{**settings, **changes}))
 
 
