@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from generate_worker.engine.block_pool import BLOCK
+from generate_worker.engine.block_pool import BLOCK, blocks_for
 
 _CPU_SHARE, _CPU_MOST = 0.25, 4 * 2**30
 """Of the memory that is free, and in bytes: other processes live on this machine too."""
@@ -22,7 +22,7 @@ def budget(device: torch.device) -> int:
 
 def blocks(memory: int, bytes_per_token: int, *, longest: int, seqs: int) -> int:
     """How many blocks fit `memory` bytes, and are of any use: `seqs` sequences of `longest` tokens need no more."""
-    return min(memory // (bytes_per_token * BLOCK), -(-longest // BLOCK) * seqs)
+    return min(memory // (bytes_per_token * BLOCK), blocks_for(longest) * seqs)
 
 
 def _available() -> int:

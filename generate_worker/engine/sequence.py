@@ -55,10 +55,6 @@ class Sequence:
         return self._prompt_set
 
     @property
-    def output_ids(self) -> list[int]:
-        return self.ids[len(self.request.prompt_ids) :]
-
-    @property
     def output_length(self) -> int:
         return len(self.ids) - len(self.request.prompt_ids)
 

@@ -180,8 +180,7 @@ class TorchEngine(Engine):
         failed = {sequence.job: one.error for sequence, one in zip(forward.due, sampled, strict=True) if one.error is not None}
         steps: dict[Job, list[Step]] = {}
         for work in works:
-            if work.sequence.job not in failed:
-                self._scheduler.computed(work)
+            self._scheduler.computed(work)
         for sequence, one in zip(forward.due, sampled, strict=True):
             job = sequence.job
             if not job.cancelled and job not in failed:

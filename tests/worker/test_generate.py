@@ -70,6 +70,7 @@ async def test_eos_stops_with_no_reason_and_can_be_ignored_or_put_off(worker: Li
         stopped = await stream(client, body([5, 6], max_tokens=9, **force))
         ignored = await stream(client, body([5, 6], max_tokens=9, ignore_eos=True, **force))
         late = await stream(client, body([5, 6], max_tokens=9, min_tokens=4, **force))
+        late_and_ignored = await stream(client, body([5, 6], max_tokens=9, min_tokens=4, ignore_eos=True, **force))
         named = await stream(client, body([5, 6], max_tokens=9, ignore_eos=True, stop_token_ids=[EOS], **force))
     assert stopped.ids() == [EOS]
     assert stopped.last.choices[0].stop_reason is None
@@ -77,6 +78,8 @@ async def test_eos_stops_with_no_reason_and_can_be_ignored_or_put_off(worker: Li
     assert ignored.last.choices[0].finish_reason == "length"
     assert EOS not in late.ids()[:4]
     assert late.ids()[4:] == [EOS]
+    assert EOS not in late_and_ignored.ids()[:4]
+    assert late_and_ignored.ids()[4:] == [EOS] * 5
     assert named.last.choices[0].stop_reason == EOS
 
 

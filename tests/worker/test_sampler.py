@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -71,21 +72,44 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
+UNTRUNCATED = [case for case in CASES if not case.keys() & {"top_k", "top_p", "min_p"}]
+
+
+@pytest.mark.parametrize("params", UNTRUNCATED, ids=str)
+def test_adjusted_logits_are_those_of_the_book(params: dict[str, Any]) -> None:
+    torch.manual_seed(1)
+    rows, prompt, output = torch.randn(3, SIZE) * 1.5, [1, 2, 3], (3, 4, 4, 5)
+    expected = [reference(row.tolist(), SamplingParams(**params), prompt, list(output)) for row in rows]
+    one = sequence(0, 0, output, prompt, **params)
+    adjustments.adjust(rows, [one] * 3)
+    assert (rows / one.request.params.temperature).softmax(-1).tolist() == [pytest.approx(row, abs=1e-6) for row in expected]
+
+
 @pytest.mark.parametrize("params", CASES, ids=str)
 def test_draws_follow_the_reference_distribution(params: dict[str, Any]) -> None:
+    """By a chi-square test, whose seeds are fixed: it passes or fails for good."""
     torch.manual_seed(1)
     logits, prompt, output = torch.randn(SIZE) * 1.5, [1, 2, 3], (3, 4, 4, 5)
-    count = 2000
-    counts = [0] * SIZE
-    for seed in range(count):
-        (one,) = sampler.sample(logits[None].clone(), [sequence(seed, 0, output, prompt, **params)])
-        counts[one.token_id] += 1
-    expected = reference(logits.tolist(), SamplingParams(**params), prompt, list(output))
-    for got, share in zip(counts, expected, strict=True):
-        if share == 0:
-            assert got == 0
-        else:
-            assert abs(got / count - share) < 4.5 * math.sqrt(share * (1 - share) / count) + 1 / count
+    count = 4000
+    drawn = sampler.sample(logits.repeat(count, 1), [sequence(seed, 0, output, prompt, **params) for seed in range(count)])
+    counts = Counter(one.token_id for one in drawn)
+    expected = dict(enumerate(reference(logits.tolist(), SamplingParams(**params), prompt, list(output))))
+    assert all(expected[token_id] for token_id in counts)
+    # Rare ids are counted together: the statistic wants some five of each.
+    common = [token_id for token_id, share in expected.items() if share * count >= 5]
+    groups = [([token_id], expected[token_id]) for token_id in common]
+    rare = [token_id for token_id in expected if token_id not in common]
+    groups += [(rare, sum(expected[token_id] for token_id in rare))] if any(expected[token_id] for token_id in rare) else []
+    statistic = sum((sum(counts[one] for one in ids) - share * count) ** 2 / (share * count) for ids, share in groups)
+    assert statistic <= chi_square_bound(len(groups) - 1)
+
+
+def chi_square_bound(freedom: int) -> float:
+    """What a statistic exceeds once in ten thousand times (Wilson and Hilferty's approximation)."""
+    if not freedom:
+        return 1e-9
+    ninth = 2 / (9 * freedom)
+    return float(freedom * (1 - ninth + 3.719 * math.sqrt(ninth)) ** 3)
 
 
 @pytest.mark.parametrize("params", CASES, ids=str)

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from generate_worker.engine.base import EngineRequest, Generation
-from generate_worker.engine.block_pool import BLOCK, BlockPool, blocks_for
+from generate_worker.engine.block_pool import BLOCK, BlockPool
 from generate_worker.engine.job import Job
 from generate_worker.engine.scheduler import Scheduler, Work
 from protocol.sampling import SamplingParams
@@ -47,7 +47,9 @@ def step(machine: Scheduler, cache: Cache) -> list[Work]:
     """One engine step without a model."""
     works = machine.plan(1.0)
     assert len({work.sequence for work in works}) == len(works)
-    assert sum(work.count for work in works if not work.decodes) <= machine.chunk_tokens
+    waits = any(work.decodes and work.start for work in works)
+    most = machine.chunk_tokens if waits else machine.alone_tokens or machine.chunk_tokens
+    assert sum(work.count for work in works if not work.decodes) <= most
     assert len(machine.running) <= machine.max_seqs
     for work in works:
         assert work.count > 0
@@ -127,6 +129,16 @@ def test_the_queue_is_full_when_its_bound_waits_beyond_what_can_run() -> None:
     assert len(machine.jobs_waiting) == 3
 
 
+def test_chunks_are_shorter_while_a_stream_waits_for_the_step_to_end() -> None:
+    machine, cache = scheduler(chunk=10), Cache()
+    machine.alone_tokens = 30
+    machine.add(new_job(machine, 0, [1] * 35, output=9))
+    machine.add(new_job(machine, 1, [2] * 30))
+    counts = [[work.count for work in step(machine, cache)] for _ in range(4)]
+    # The second prompt gets what is left of a step in which nobody waits, then less.
+    assert counts == [[30], [5, 25], [1, 5], [1]]
+
+
 def test_prompts_that_begin_alike_share_whole_blocks_and_only_within_their_salt() -> None:
     machine, cache, prompt = scheduler(), Cache(), [7] * (3 * BLOCK)
     found = []
@@ -164,12 +176,9 @@ def test_the_longest_unused_block_goes_first_and_a_sequences_end_before_its_begi
     assert kept == [1, 3]
 
 
-@given(st.lists(st.integers(0, 2**40)), st.lists(st.integers(0, 2**40)))
-def test_a_hash_stands_for_all_ids_before_it(one: list[int], other: list[int]) -> None:
+@given(st.lists(st.integers(0, 2**40), min_size=4 * BLOCK, max_size=4 * BLOCK), st.integers(0, 4 * BLOCK - 1), st.integers(1, 99))
+def test_a_hash_stands_for_every_id_of_its_block_and_before(ids: list[int], place: int, other: int) -> None:
     machine = scheduler()
-    pad = [5] * BLOCK
-    first, second = (new_job(machine, 0, ids + pad).sequences[0] for ids in (one, other))
-    for count in range(1, blocks_for(len(one + pad)) + 1):
-        size = count * BLOCK
-        if size <= min(len(first.ids), len(second.ids)):
-            assert (first.hashes(size) == second.hashes(size)) == (first.ids[:size] == second.ids[:size])
+    changed = [*ids[:place], ids[place] + other, *ids[place + 1 :]]
+    one, two = (new_job(machine, 0, each).sequences[0].hashes(4 * BLOCK) for each in (ids, changed))
+    assert [mine == theirs for mine, theirs in zip(one, two, strict=True)] == [block < place // BLOCK for block in range(4)]
