@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoModelForCausalLM
 
 from generate_worker.app import create_app
@@ -73,3 +74,12 @@ def test_what_cannot_be_served_is_refused_at_load_by_name(kind: str, tmp_path: P
     with pytest.raises(ProfileError, match=name.removesuffix("Config")) as raised:
         create_app(settings(model=str(folder), max_model_len=64))
     assert "\n" not in str(raised.value)
+
+
+def test_a_model_that_computes_something_else_here_is_refused(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def otherwise(*given: Any, **named: Any) -> torch.Tensor:
+        return scaled_dot_product_attention(*given, **named) * 1.1
+
+    monkeypatch.setattr("generate_worker.engine.attention.scaled_dot_product_attention", otherwise)
+    with pytest.raises(ProfileError, match="otherwise than in transformers"):
+        create_app(settings(model=str(tiny_folder)))
