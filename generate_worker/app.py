@@ -46,6 +46,9 @@ class WorkerSettings(ServiceSettings):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="Precision of weights and KV cache; auto is float32 on the CPU, bfloat16 on CUDA."
     )
+    cpu_kernels: Literal["auto", "native", "torch"] = Field(
+        "auto", description="What computes on the CPU: native kernels (they need a C compiler), torch, or whichever serves best."
+    )
     kv_cache_memory: Annotated[ByteSize, Field(ge=1)] | None = Field(
         None,
         description="Memory of the KV cache (512MiB, 4GiB). By default a quarter of what is free on the CPU, 4 GiB at most, and 85 "
@@ -132,6 +135,7 @@ def _torch(settings: WorkerSettings, observer: Observer) -> tuple[Engine, Limits
         kv_memory=settings.kv_cache_memory,
         shares_prefixes=settings.enable_prefix_caching,
         threads=settings.torch_threads,
+        kernels=settings.cpu_kernels,
         observer=observer,
     )
     return loaded.engine, _limits(settings, loaded.vocab_size, loaded.max_model_len, loaded.stop_tokens)

@@ -21,6 +21,7 @@ from transformers import AttentionInterface
 
 from generate_worker.engine.block_pool import BLOCK, NULL
 from generate_worker.engine.kv_cache import KVCache
+from generate_worker.engine.network import Span
 
 NAME = "tandem"
 
@@ -35,24 +36,6 @@ _UNUSED = frozenset(
 
 class UnsupportedAttention(ValueError):
     """The model asks attention for something that is not done here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """`count` tokens from `offset` of the packed row on, positions `start`.. of the sequence whose block table is `table`."""
-
-    table: list[int]
-    start: int
-    offset: int
-    count: int
-
-    @property
-    def end(self) -> int:
-        return self.start + self.count
-
-    def slots(self) -> list[int]:
-        """Where its tokens are stored, counting positions through all blocks."""
-        return [self.table[place // BLOCK] * BLOCK + place % BLOCK for place in range(self.start, self.end)]
 
 
 def keys_for(position: int) -> int:

@@ -10,7 +10,7 @@ from generate_worker import pretrained, stop_tokens, weights
 from generate_worker.engine import kv_budget
 from generate_worker.engine.base import Observer
 from generate_worker.engine.block_pool import BLOCK, BlockPool
-from generate_worker.engine.model_runner import ModelRunner
+from generate_worker.engine.model_runner import Kernels, ModelRunner
 from generate_worker.engine.scheduler import Scheduler
 from generate_worker.engine.torch_engine import TorchEngine
 from generate_worker.stop_tokens import StopTokens
@@ -46,6 +46,7 @@ def load_torch_engine(
     kv_memory: int | None,
     shares_prefixes: bool,
     threads: int,
+    kernels: Kernels,
     observer: Observer,
 ) -> Loaded:
     """Raises `ProfileError`s. None and `threads` 0 stand for the defaults; `kv_memory` is in bytes."""
@@ -60,7 +61,7 @@ def load_torch_engine(
         raise ProfileError(f"{folder} does not tell the model's context length; give --max-model-len")
     if longest is not None and length > longest:
         raise ProfileError(f"--max-model-len {length} is more than the model's own {longest}")
-    runner = ModelRunner(network)
+    runner = ModelRunner(network, kernels)
     pool = _kv_cache(runner, kv_memory, length, max_seqs)
     alone = chunk_tokens or _ALONE_TOKENS.get(place.type, 2048)
     chunk = chunk_tokens or _CHUNK_TOKENS.get(place.type, 512)
@@ -85,7 +86,7 @@ def _kv_cache(runner: ModelRunner, memory: int | None, longest: int, seqs: int) 
         raise ProfileError(f"--kv-cache-memory: {given} bytes hold no block of the KV cache, which takes {need}")
     try:
         runner.allocate(count)
-    except RuntimeError as error:  # torch.OutOfMemoryError is one
+    except (RuntimeError, OSError) as error:  # torch.OutOfMemoryError is one of the first
         message = f"--kv-cache-memory: {given} bytes could not be had on {runner.device}: {weights.first_line(error)}"
         raise ProfileError(message) from error
     return BlockPool(count)

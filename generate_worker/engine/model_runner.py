@@ -1,16 +1,24 @@
 """Runs one step of the model: work in, one row of logits for each sequence that is due a token out."""
 
+import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from generate_worker.engine import attention, packed_linear
-from generate_worker.engine.attention import PackedStep, Span
-from generate_worker.engine.kv_cache import KVCache
+from generate_worker.engine.kv_cache import LayerShape
+from generate_worker.engine.native import compiler
+from generate_worker.engine.native.network import NativeNetwork, serves
+from generate_worker.engine.network import Network, Span
 from generate_worker.engine.scheduler import Work
 from generate_worker.engine.sequence import Sequence
+from generate_worker.engine.transformers_network import TransformersNetwork
 from generate_worker.engine.trial import BLOCKS, Trial
+from model_profile.errors import BrokenModel
+
+log = logging.getLogger("tandem.engine")
+
+Kernels = Literal["auto", "native", "torch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,32 +42,33 @@ class Forward:
 class ModelRunner:
     """Owns the model and its KV cache.
 
-    Raises `BrokenModel` for an architecture whose attention cannot be served. `batch_invariant`: whether a sequence's logits were
-    the same bits alone, in parts, and in company.
+    Raises `BrokenModel` for an architecture that cannot be served, and where native kernels are asked for that cannot be had.
+    `batch_invariant`: whether a sequence's logits were the same bits alone, in parts, and in company.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, kernels: Kernels = "auto") -> None:
         self.model = model.eval()
         self.device: torch.device = model.device
-        self.dtype: torch.dtype = model.dtype
         self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
         with torch.inference_mode():
             trial = Trial(self.model)
-            self._shapes = trial.shapes
-            self.model.set_attn_implementation(attention.NAME)
-            if self.device.type == "cpu":
-                packed_linear.pack(self.model)
+            self._network = _network(self.model, trial.shapes, kernels)
             self.allocate(BLOCKS)
-            self.batch_invariant = trial.invariant(self)
+            self.batch_invariant = trial.invariant(self._network)
+
+    @property
+    def native(self) -> bool:
+        """Whether the kernels of `native` compute it."""
+        return isinstance(self._network, NativeNetwork)
 
     @property
     def bytes_per_token(self) -> int:
         """What a position takes in the cache."""
-        return sum(shape.bytes_for(self.dtype) for shape in self._shapes)
+        return self._network.bytes_per_token
 
     def allocate(self, blocks: int) -> None:
-        """Makes the cache, in place of any before. Raises `torch.OutOfMemoryError` or `RuntimeError` where memory is short."""
-        self._cache = KVCache(self._shapes, blocks, self.dtype, self.device)
+        """Makes the cache, in place of any before. Raises `RuntimeError` or `OSError` where memory is short."""
+        self._network.allocate(blocks)
 
     @torch.inference_mode()
     def run(self, works: list[Work]) -> Forward:
@@ -82,33 +91,27 @@ class ModelRunner:
             if count:
                 kept += range(span.offset, span.offset + count)
                 scored.append(Scored(work.sequence, work.start, count))
-        step = self.packed(spans[: len(decodes)], spans[len(decodes) :])
-        return Forward(self.forward(step, spans, ids, kept), due, scored)
+        logits = self._network.forward(spans[: len(decodes)], spans[len(decodes) :], ids, kept)
+        return Forward(logits, due, scored)
 
     @torch.inference_mode()
     def scrub(self, blocks: list[int]) -> None:
         """Takes what may be no numbers out of the cache."""
-        self._cache.scrub(blocks)
+        self._network.scrub(blocks)
 
-    def packed(self, decodes: list[Span], chunks: list[Span]) -> PackedStep:
-        """A step over the cache."""
-        return PackedStep.of(self._cache, decodes, chunks, self.device)
 
-    def forward(self, step: PackedStep, spans: list[Span], ids: list[int], kept: list[int]) -> torch.Tensor:
-        """Float32 [kept, vocab]: the logits at the places `kept` of the packed `ids`, which are those of `spans`."""
-        # Never a single row, neither in the layers nor in the last one: see `packed_linear`.
-        spare = [0] * max(0, packed_linear.MIN_ROWS - len(ids))
-        wanted = kept + [0] * max(0, packed_linear.MIN_ROWS - len(kept))
-        places = [place for span in spans for place in range(span.start, span.end)]
-        output = self.model(
-            input_ids=torch.tensor([ids + spare], device=self.device),
-            position_ids=torch.tensor([places + spare], device=self.device),
-            use_cache=False,
-            logits_to_keep=torch.tensor(wanted, dtype=torch.int64, device=self.device),
-            tandem_step=step,
-        )
-        logits: torch.Tensor = output.logits[0, : len(kept)]
-        return logits.float()
+def _network(model: Any, shapes: list[LayerShape], kernels: Kernels) -> Network:
+    if kernels != "torch" and serves(model):
+        try:
+            return NativeNetwork(model, torch.get_num_threads())
+        except compiler.NoKernels as error:
+            if kernels == "native":
+                raise BrokenModel(f"--cpu-kernels native: they cannot be had: {error}") from error
+            log.warning("the CPU kernels cannot be had (%s); torch's serve, several times slower", error)
+    elif kernels == "native":
+        what = f"{type(model).__name__} in {model.dtype} on {model.device}"
+        raise BrokenModel(f"--cpu-kernels native: {what} is not what they compute")
+    return TransformersNetwork(model, shapes)
 
 
 def _scored(work: Work) -> int:

@@ -7,7 +7,7 @@ another kernel, with another order of summing up, for each number of rows. The r
 """
 
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 
@@ -80,9 +80,9 @@ _SAME_INPUT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Layers that one module calls with one tensor, by the names that they have in transformers."""
 
 
-def pack(model: torch.nn.Module) -> None:
+def pack(model: Any) -> None:
     """Replaces every linear layer of a model on the CPU. An output layer that shares its weight with the embeddings gets a copy."""
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+    if not _gains(model.dtype):
         return
     for module in list(model.modules()):
         linear = {name: child for name, child in module.named_children() if _packable(child)}
@@ -95,6 +95,13 @@ def pack(model: torch.nn.Module) -> None:
                     del linear[name]
         for name, child in linear.items():
             setattr(module, name, PackedLinear(child.weight, child.bias, _LAYOUTS[child.weight.dtype]))
+
+
+def _gains(dtype: torch.dtype) -> bool:
+    """Whether the library has such layouts for this processor."""
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    return dtype != torch.bfloat16 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _packable(module: torch.nn.Module) -> TypeGuard[torch.nn.Linear]:

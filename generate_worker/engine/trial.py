@@ -3,13 +3,14 @@ logits depend on who shares its steps."""
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from generate_worker.engine.attention import PackedStep, Span, UnsupportedAttention
+from generate_worker.engine.attention import UnsupportedAttention
 from generate_worker.engine.block_pool import blocks_for
 from generate_worker.engine.kv_cache import LayerShape
+from generate_worker.engine.network import Network, Span
 from model_profile.errors import BrokenModel
 
 _KNOWN_LAYERS = frozenset({"full_attention", "sliding_attention"})
@@ -19,14 +20,6 @@ _COMPANY = 50
 
 BLOCKS = blocks_for(_TOKENS) + blocks_for(_COMPANY)
 """What the cache must hold for it."""
-
-
-class Tried(Protocol):
-    """The part of a runner that is tried."""
-
-    def packed(self, decodes: list[Span], chunks: list[Span]) -> PackedStep: ...
-
-    def forward(self, step: PackedStep, spans: list[Span], ids: list[int], kept: list[int]) -> torch.Tensor: ...
 
 
 class Trial:
@@ -45,7 +38,7 @@ class Trial:
         self._expected: torch.Tensor = output.logits[0, -1].float()
         self._tolerance = 1e-3 if model.dtype == torch.float32 else 0.4
 
-    def invariant(self, tried: Tried) -> bool:
+    def invariant(self, tried: Network) -> bool:
         """Whether logits are the same bits alone, in parts, in company. Raises `BrokenModel` where they are not transformers'."""
         alone = self._verified(tried)
         return all(torch.equal(alone, other) for other in self._otherwise(tried))
@@ -57,17 +50,17 @@ class Trial:
         if not type(model)._supports_attention_backend or getattr(self._config, "is_causal", True) is False:
             raise BrokenModel(f"{self._name} does not let its attention be replaced, so it cannot be served")
 
-    def _verified(self, tried: Tried) -> torch.Tensor:
+    def _verified(self, tried: Network) -> torch.Tensor:
         """The same ids in two chunks and one decode step must give the same logits; else the model needs something unknown here."""
         try:
-            logits, step = self._computed(tried, [_TOKENS // 2, _TOKENS - 1, _TOKENS])
+            logits = self._computed(tried, [_TOKENS // 2, _TOKENS - 1, _TOKENS])
         except (UnsupportedAttention, TypeError, AttributeError, IndexError) as error:
             raise BrokenModel(f"{self._name} cannot be served: {error}") from error
         off = (logits - self._expected).abs().max() / self._expected.std().clamp(min=1e-6)
         if not off < self._tolerance:
             message = f"{self._name} cannot be served: its logits come out otherwise than in transformers (off by {off:.2g})"
             raise BrokenModel(message)
-        self._check_windows(step.windows)
+        self._check_windows(tried.windows)
         return logits
 
     def _check_windows(self, windows: dict[int, int | None]) -> None:
@@ -80,19 +73,19 @@ class Trial:
             if (kind == "sliding_attention") != (windows.get(layer) is not None):
                 raise BrokenModel(f"{self._name} cannot be served: layer {layer} is {kind}, but asks attention for something else")
 
-    def _otherwise(self, tried: Tried) -> Iterator[torch.Tensor]:
+    def _otherwise(self, tried: Network) -> Iterator[torch.Tensor]:
         """The same logits in other ways."""
         for cuts, company in (([_TOKENS], 0), ([1, 3, _TOKENS], 0), ([3, _TOKENS - 1, _TOKENS], 9), ([_TOKENS], _COMPANY)):
-            yield self._computed(tried, cuts, company)[0]
+            yield self._computed(tried, cuts, company)
 
-    def _computed(self, tried: Tried, cuts: list[int], company: int = 0) -> tuple[torch.Tensor, PackedStep]:
-        """Logits behind the ids, computed in parts that end at `cuts` beside `company` other tokens, and the last step."""
+    def _computed(self, tried: Network, cuts: list[int], company: int = 0) -> torch.Tensor:
+        """Logits behind the ids, computed in parts that end at `cuts` beside `company` other tokens."""
         own = blocks_for(_TOKENS)
         for start, stop in pairwise((0, *cuts)):
             spans = [Span(list(range(1, 1 + own)), start, 0, stop - start)]
             decodes = 1 if stop - start == 1 else 0
             if company:
                 spans.append(Span(list(range(1 + own, 1 + own + blocks_for(company))), 0, stop - start, company))
-            step = tried.packed(spans[:decodes], spans[decodes:])
-            logits = tried.forward(step, spans, [*self._ids[start:stop], *[self._ids[0]] * company], [stop - start - 1])[0]
-        return logits, step
+            ids = [*self._ids[start:stop], *[self._ids[0]] * company]
+            logits = tried.forward(spans[:decodes], spans[decodes:], ids, [stop - start - 1])[0]
+        return logits

@@ -30,6 +30,7 @@ SIZES: dict[str, Any] = {
     "pad_token_id": 0,
 }
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10_000.0}}),
     "qwen2": ("Qwen2Config", {}),
     "qwen2-windows": ("Qwen2Config", {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 2}),
     "qwen3": ("Qwen3Config", {}),
@@ -42,14 +43,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-async def test_greedy_is_what_transformers_generates(family: str, tmp_path: Path) -> None:
+NATIVE = frozenset({"llama", "qwen2", "qwen2-windows", "qwen3", "mistral"})
+"""Families that the native kernels compute; all are computed by torch's too."""
+
+
+@pytest.mark.parametrize(("family", "kernels"), [(one, "torch") for one in FAMILIES] + [(one, "native") for one in sorted(NATIVE)])
+async def test_greedy_is_what_transformers_generates(family: str, kernels: str, tmp_path: Path) -> None:
     name, changes = FAMILIES[family]
     folder = write_model(tmp_path, getattr(transformers, name)(**{**SIZES, **changes}))
     # Eager attention is the reference: it is written out in every model, and the only one that knows soft caps and sinks.
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     prompts = [[3 + (i * 7 + start) % 500 for i in range(length)] for start, length in ((0, 5), (9, 40))]
-    with live(model=str(folder), prefill_chunk_tokens=12) as worker:
+    with live(model=str(folder), prefill_chunk_tokens=12, cpu_kernels=kernels, torch_threads=2) as worker:
         async with worker.client() as client:
             for prompt in prompts:
                 ids = torch.tensor([prompt])
@@ -82,4 +87,4 @@ def test_a_model_that_computes_something_else_here_is_refused(tiny_folder: Path,
 
     monkeypatch.setattr("generate_worker.engine.attention.scaled_dot_product_attention", otherwise)
     with pytest.raises(ProfileError, match="otherwise than in transformers"):
-        create_app(settings(model=str(tiny_folder)))
+        create_app(settings(model=str(tiny_folder), cpu_kernels="torch"))

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,7 @@ async def test_a_step_that_fails_fails_its_requests_and_no_others(worker: Live, 
     failing = asyncio.Event()
 
     def run(plan: Any) -> Any:
+        time.sleep(0.002)  # so that they run at the same time
         if failing.is_set():
             failing.clear()
             raise RuntimeError("injected")
@@ -208,11 +210,10 @@ async def test_a_request_for_which_memory_runs_out_fails_and_the_worker_goes_on(
     await worker.becomes("kv_tokens_used", 0)
 
 
-async def test_logits_that_are_no_numbers_fail_their_request_and_spoil_no_other(
-    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("kernels", ["native", "torch"])
+async def test_logits_that_are_no_numbers_fail_their_request_and_spoil_no_other(tiny_folder: Path, kernels: str) -> None:
     """What such a request leaves in the cache must not be found again, nor lie in a block that another one gets."""
-    with live(model=str(tiny_folder), kv_cache_memory=2 * 16 * 2 * 2 * 2 * 16 * 4) as worker:
+    with live(model=str(tiny_folder), kv_cache_memory=2 * 16 * 2 * 2 * 2 * 16 * 4, cpu_kernels=kernels) as worker:
         runner = worker.app.state.worker.engine.runner
         embeddings = runner.model.get_input_embeddings().weight
         async with worker.client() as client:

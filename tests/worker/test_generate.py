@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from typing import Any
 
 import pytest
@@ -207,9 +208,17 @@ async def test_choices_differ_interleave_and_each_ends_once(worker: Live) -> Non
     assert {event.choices[0].index for event in told.events[:first_end]} == set(range(8))  # type: ignore[union-attr]
 
 
-async def test_priority_goes_first_in_the_queue(tiny_folder: Any) -> None:
+async def test_priority_goes_first_in_the_queue(tiny_folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with live(model=str(tiny_folder), max_num_seqs=1) as one_slot:
         order: list[str] = []
+        runner = one_slot.app.state.worker.engine.runner
+        real = runner.run
+
+        def slowly(works: Any) -> Any:
+            time.sleep(0.002)
+            return real(works)
+
+        monkeypatch.setattr(runner, "run", slowly)
 
         async def ask(client: Any, name: str, priority: int, count: int) -> None:
             await stream(client, body([5], max_tokens=count, request_id=name, priority=priority, ignore_eos=True))
