@@ -34,6 +34,7 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from benchmarks.peer import vllm_worker
 from benchmarks.processes import server
+from benchmarks.step import Decoding, Machine
 from generate_worker import pretrained, weights
 from protocol.normalise import StreamNormaliser
 from protocol.sse import DONE, SSEDecoder
@@ -175,6 +176,22 @@ async def prefixes(sides: dict[str, Worker], vocabulary: int) -> Table:
     return table
 
 
+async def bounds(ours: Worker, decoding: Decoding, vocabulary: int) -> Table:
+    """Where the time between two tokens goes: to the model, beside what the machine would need at best, and to all that is around
+    it (sampling, events, HTTP, this client)."""
+    title = "one token of each stream, ms"
+    heads = ("between tokens over HTTP", "forward", "around it", "reading at best", "arithmetic at best", "forward / best")
+    table = Table("streams", *heads, title=title)
+    for streams in STREAMS:
+        running = [asyncio.create_task(ours.gaps(prompt, OUTPUT)) for prompt in prompts(streams, 96, vocabulary, seed=streams)]
+        gap = statistics.median(gap for task in running for gap in await task)
+        step = await asyncio.to_thread(decoding.step, streams)
+        times = (gap, step.forward, gap - step.forward, step.reading, step.computing)
+        best = max(step.reading, step.computing)
+        table.add_row(str(streams), *(f"{one * 1000:.1f}" for one in times), f"{step.forward / best:.2f}")
+    return table
+
+
 async def measure(given: argparse.Namespace) -> None:
     folder = weights.weights_folder(given.model)
     dtype = getattr(torch, given.dtype)
@@ -189,6 +206,8 @@ async def measure(given: argparse.Namespace) -> None:
         sides |= {"generate": theirs.generate, "continuous batching": theirs.continuous}
         console = Console(width=160)
         console.print(await throughput(sides, vocabulary, given.rounds, f"{PROMPT} + {OUTPUT} tokens, {given.dtype}"))
+        decoding = Decoding(pretrained.load(folder, torch.device("cpu"), dtype), Machine.measured())
+        console.print(await bounds(ours, decoding, vocabulary))
         console.print(await latencies(ours, vocabulary))
         console.print(await prefixes({"tandem": ours, **peers}, vocabulary))
 

@@ -11,15 +11,14 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-from gateway.answers import Rendered, failure, read_json, written
+from gateway.answers import Rendered, failure, written
 from gateway.merge import ready
 from gateway.metrics import GatewayMetrics
 from gateway.upstreams import Unreachable, Upstream
 from protocol.errors import TandemError, UpstreamError
 from protocol.event_stream import EventStream, StreamProtocolError
 from protocol.events import ErrorEvent, GenerateEvent, OutputEvent, TokenEvent
-from protocol.normalise import StreamError, StreamNormaliser
-from protocol.sse import DONE, SSEDecoder, SSEError
+from protocol.sse import SSEDecoder, SSEError
 from service_kit.offload import by_length
 
 JsonObject = dict[str, Any]
@@ -75,23 +74,22 @@ class Generation:
 
     async def _attempt(self) -> AsyncGenerator[list[OutputEvent], None]:
         length = len(self._resumed) + len(self._ids)
-        stream = EventStream(n=self._n, resumed=length)
-        normaliser = StreamNormaliser(self._request["request_id"], int(time.time()), n=self._n, resumed=length)
+        stream = EventStream(n=self._n, resumed=length, request_id=self._request["request_id"], created=int(time.time()))
         decoder = SSEDecoder()
 
-        def read(data: bytes) -> tuple[list[GenerateEvent], list[OutputEvent]]:
-            events = [e for event in decoder.feed(data) for e in self._read(event.data, normaliser)]
-            return events, self._checked(stream, events)
+        def read(data: bytes) -> list[GenerateEvent]:
+            return [event for sent in decoder.feed(data) for event in stream.feed(sent.data)]
 
         body = await by_length(self._size, self._body)
         async with await self._worker.stream(GENERATE, body) as live, aclosing(ready(live.chunks(), AHEAD)) as batches:
             async for chunks in batches:
                 data = b"".join(chunks)
                 try:
-                    events, batch = await by_length(len(data), partial(read, data))
-                except (SSEError, StreamError, StreamProtocolError) as error:
+                    events = await by_length(len(data), partial(read, data))
+                except (SSEError, StreamProtocolError) as error:
                     raise UpstreamError(f"the worker broke the protocol: {error}") from error
-                if batch:
+                self._typed = self._typed and stream.typed
+                if batch := self._taken(events):
                     yield batch
                 if events and isinstance(events[-1], ErrorEvent):
                     problem = failure(events[-1].error)
@@ -101,25 +99,16 @@ class Generation:
                     raise problem
                 if stream.ended:
                     return
-            if rest := self._checked(stream, normaliser.end()):
-                yield rest
-        if not stream.ended:
-            raise BrokenOff(UpstreamError("the worker's stream ended without a terminal event"))
+            try:
+                rest = self._taken(stream.close())
+            except StreamProtocolError as error:
+                raise BrokenOff(UpstreamError("the worker's stream ended without a terminal event")) from error
+            yield rest
 
-    def _read(self, data: str, normaliser: StreamNormaliser) -> list[GenerateEvent]:
-        if data == DONE:
-            return normaliser.end()
-        payload = read_json("worker", data)
-        self._typed = self._typed and "type" in payload
-        return normaliser.feed(payload)
-
-    def _checked(self, stream: EventStream, events: list[GenerateEvent]) -> list[OutputEvent]:
-        outputs: list[OutputEvent] = []
-        for event in events:
-            stream.check(event)
-            if isinstance(event, ErrorEvent):
-                continue
-            outputs.append(event)
+    def _taken(self, events: list[GenerateEvent]) -> list[OutputEvent]:
+        """Those that tell of output; a stream that goes on elsewhere begins behind them."""
+        outputs = [event for event in events if not isinstance(event, ErrorEvent)]
+        for event in outputs:
             if event.seed is not None:
                 self._seed = event.seed
             if isinstance(event, TokenEvent) and self._n == 1:

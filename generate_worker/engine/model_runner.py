@@ -52,23 +52,23 @@ class ModelRunner:
         self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
         with torch.inference_mode():
             trial = Trial(self.model)
-            self._network = _network(self.model, trial.shapes, kernels)
+            self.network = _network(self.model, trial.shapes, kernels)
             self.allocate(BLOCKS)
-            self.batch_invariant = trial.invariant(self._network)
+            self.batch_invariant = trial.invariant(self.network)
 
     @property
     def native(self) -> bool:
         """Whether the kernels of `native` compute it."""
-        return isinstance(self._network, NativeNetwork)
+        return isinstance(self.network, NativeNetwork)
 
     @property
     def bytes_per_token(self) -> int:
         """What a position takes in the cache."""
-        return self._network.bytes_per_token
+        return self.network.bytes_per_token
 
     def allocate(self, blocks: int) -> None:
         """Makes the cache, in place of any before. Raises `RuntimeError` or `OSError` where memory is short."""
-        self._network.allocate(blocks)
+        self.network.allocate(blocks)
 
     @torch.inference_mode()
     def run(self, works: list[Work]) -> Forward:
@@ -91,13 +91,13 @@ class ModelRunner:
             if count:
                 kept += range(span.offset, span.offset + count)
                 scored.append(Scored(work.sequence, work.start, count))
-        logits = self._network.forward(spans[: len(decodes)], spans[len(decodes) :], ids, kept)
+        logits = self.network.forward(spans[: len(decodes)], spans[len(decodes) :], ids, kept)
         return Forward(logits, due, scored)
 
     @torch.inference_mode()
     def scrub(self, blocks: list[int]) -> None:
         """Takes what may be no numbers out of the cache."""
-        self._network.scrub(blocks)
+        self.network.scrub(blocks)
 
 
 def _network(model: Any, shapes: list[LayerShape], kernels: Kernels) -> Network:
