@@ -184,7 +184,7 @@ async def bounds(ours: Worker, decoding: Decoding, vocabulary: int) -> Table:
     table = Table("streams", *heads, title=title)
     for streams in STREAMS:
         running = [asyncio.create_task(ours.gaps(prompt, OUTPUT)) for prompt in prompts(streams, 96, vocabulary, seed=streams)]
-        gap = statistics.median(gap for task in running for gap in await task)
+        gap = statistics.median([gap for task in running for gap in await task])
         step = await asyncio.to_thread(decoding.step, streams)
         times = (gap, step.forward, gap - step.forward, step.reading, step.computing)
         best = max(step.reading, step.computing)

@@ -78,7 +78,8 @@ class Generation:
         decoder = SSEDecoder()
 
         def read(data: bytes) -> list[GenerateEvent]:
-            return [event for sent in decoder.feed(data) for event in stream.feed(sent.data)]
+            """What a worker says behind its end is not waited for, so it is not looked at where it has come already."""
+            return [event for sent in decoder.feed(data) if not stream.ended for event in stream.feed(sent.data)]
 
         body = await by_length(self._size, self._body)
         async with await self._worker.stream(GENERATE, body) as live, aclosing(ready(live.chunks(), AHEAD)) as batches:
