@@ -20,7 +20,7 @@ def test_shape(dockerfile: str) -> None:
     assert steps[0] == ("FROM", "python:3.12-slim")
     assert ("USER", "tandem") in steps
     assert ("ENTRYPOINT", '["tandem"]') in steps
-    assert all(run.startswith(("pip install ", "useradd ")) for name, run in steps if name == "RUN")
+    assert all(run.startswith(("pip install ", "useradd ", "apt-get update && apt-get install ")) for name, run in steps if name == "RUN")
 
 
 def test_the_context_holds_every_package_and_little_else() -> None:
@@ -78,3 +78,4 @@ def test_the_worker_image_has_torch(tmp_path: Path) -> None:
     python = install(DOCKERFILES[1], tmp_path)
     assert {"torch", "transformers", "accelerate"} <= set(ask(python, INSTALLED).split())
     assert ask(python, "import torch; print(torch.__version__.split('+')[0])") == "2.13.0"
+    assert ask(python, "import torch; from generate_worker.engine.native import compiler; compiler.library(torch.float32)") == ""
