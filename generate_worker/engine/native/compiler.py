@@ -5,8 +5,10 @@ import hashlib
 import logging
 import os
 import platform
+import shlex
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -31,21 +33,25 @@ class NoKernels(Exception):
 
 def library(dtype: torch.dtype) -> ctypes.CDLL:
     """The kernels over numbers of this type. Raises `NoKernels`."""
-    compiler = os.environ.get("CC") or "cc"
-    found = shutil.which(compiler)
-    if found is None:
-        raise NoKernels(f"there is no C compiler ({compiler})")
-    command = [found, *_FLAGS, *_DEFINES[dtype]]
+    compiler = shlex.split(os.environ.get("CC") or "cc")
+    if shutil.which(compiler[0]) is None:
+        raise NoKernels(f"there is no C compiler ({compiler[0]})")
+    command = [*compiler, *_FLAGS, *_DEFINES[dtype]]
     try:
-        folder = prepared(f"kernels/{_key(command)}", lambda folder: _compile(command, folder))
-        return ctypes.CDLL(str(folder / "kernels.so"))
+        folder = prepared(f"kernels/{_key(compiler, command)}", lambda folder: _compile(command, folder))
+        return _loaded(folder / "kernels.so")
     except (OSError, ProfileError) as error:
         raise NoKernels(str(error)) from error
 
 
-def _key(command: list[str]) -> str:
+@cache
+def _loaded(path: Path) -> ctypes.CDLL:
+    return ctypes.CDLL(str(path))
+
+
+def _key(compiler: list[str], command: list[str]) -> str:
     """Of everything that makes another library: sources, compiler, flags, processor."""
-    version = subprocess.run([command[0], "--version"], capture_output=True, check=False).stdout
+    version = subprocess.run([*compiler, "--version"], capture_output=True, check=False).stdout
     sources = [path.read_bytes() for path in sorted(_SOURCES.glob("*.[ch]"))]
     parts = [*sources, version, " ".join(command).encode(), _processor().encode()]
     return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]

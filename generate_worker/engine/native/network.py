@@ -2,7 +2,8 @@
 
 from array import array
 from collections.abc import Iterable
-from ctypes import POINTER, Structure, byref, c_float, c_int, c_long, c_void_p
+from ctypes import CDLL, POINTER, Structure, byref, c_float, c_int, c_long, c_void_p
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -85,19 +86,26 @@ def serves(model: Any) -> bool:
     )
 
 
+@cache
+def _team(library: CDLL, threads: int) -> c_void_p:
+    """As threads cost something and models of one process take turns, those of one kind share a team."""
+    library.tandem_team.restype = c_void_p
+    team = c_void_p(library.tandem_team(c_int(threads)))
+    if not team:
+        raise compiler.NoKernels(f"the system does not give {threads} threads")
+    return team
+
+
 class NativeNetwork:
     """Takes over the weights of a model that `serves` said yes to; what it had is given up layer by layer. Raises
     `compiler.NoKernels`."""
 
     def __init__(self, model: Any, threads: int) -> None:
         self._library = compiler.library(model.dtype)
-        self._library.tandem_team.restype = c_void_p
         self._library.tandem_buffer_size.restype = c_long
+        self._team = _team(self._library, threads)
         self._dtype: torch.dtype = model.dtype
         self._threads = threads
-        self._team = c_void_p(self._library.tandem_team(c_int(threads)))
-        if not self._team:
-            raise compiler.NoKernels(f"the system does not give {threads} threads")
         self._embeddings = model.get_input_embeddings()
         self._rotary = model.model.rotary_emb
         self._held: list[torch.Tensor] = []

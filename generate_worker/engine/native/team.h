@@ -18,7 +18,8 @@ struct Team {
     atomic_long next;   /* task of this phase */
     atomic_int arrived; /* at the phase's end */
     atomic_int phase;
-    pthread_mutex_t lock;
+    pthread_mutex_t busy; /* while a call runs */
+    pthread_mutex_t lock; /* of what follows */
     pthread_cond_t called;
     long calls;
     Work work;
@@ -77,6 +78,7 @@ static void *member(void *given) {
 static Team *team_of(int size) {
     Team *team = calloc(1, sizeof *team);
     if (!team) return NULL;
+    pthread_mutex_init(&team->busy, NULL);
     pthread_mutex_init(&team->lock, NULL);
     pthread_cond_init(&team->called, NULL);
     team->size = 1;
@@ -92,8 +94,9 @@ static Team *team_of(int size) {
     return team;
 }
 
-/* One at a time for one team. */
+/* Calls from several threads wait for each other. */
 static void run(Team *team, Work work, void *about) {
+    pthread_mutex_lock(&team->busy);
     pthread_mutex_lock(&team->lock);
     team->work = work;
     team->about = about;
@@ -102,4 +105,5 @@ static void run(Team *team, Work work, void *about) {
     pthread_mutex_unlock(&team->lock);
     work(team, 0, about);
     together(team);
+    pthread_mutex_unlock(&team->busy);
 }
