@@ -20,7 +20,9 @@ def test_shape(dockerfile: str) -> None:
     assert steps[0] == ("FROM", "python:3.12-slim")
     assert ("USER", "tandem") in steps
     assert ("ENTRYPOINT", '["tandem"]') in steps
-    assert all(run.startswith(("pip install ", "useradd ", "apt-get update && apt-get install ")) for name, run in steps if name == "RUN")
+    assert all(
+        run.startswith(("pip install ", "useradd ", "apt-get update && apt-get install ")) for name, run in steps if name == "RUN"
+    )
 
 
 def test_the_context_holds_every_package_and_little_else() -> None:

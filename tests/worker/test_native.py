@@ -3,6 +3,7 @@
 import math
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -169,3 +170,29 @@ def test_a_block_is_a_panel() -> None:
     """The C sources take them for the same."""
     text = (Path(kit.__file__).parents[2] / "generate_worker" / "engine" / "native" / "numbers.h").read_text()
     assert f"#define WIDTH {BLOCK} " in text
+
+
+def test_models_that_are_computed_at_once_take_turns() -> None:
+    sizes = {
+        "intermediate_size": 33,
+        "vocab_size": 64,
+        "num_hidden_layers": 2,
+        "head_dim": 16,
+        "num_key_value_heads": 2,
+        "groups": 3,
+    }
+    networks = [NativeNetwork(made(LlamaConfig, sizes, torch.float32), 3) for _ in range(4)]
+    for network in networks:
+        network.allocate(blocks_for(LENGTH))
+    table = list(range(1, 1 + blocks_for(LENGTH)))
+
+    def computed(network: NativeNetwork, turn: int) -> torch.Tensor:
+        with torch.inference_mode():
+            return network.forward([], [Span(table, 0, 0, 40)], [(turn + place) % 64 for place in range(40)], [39])
+
+    alone = [computed(networks[turn % 4], turn) for turn in range(80)]
+    with ThreadPoolExecutor(4) as pool:
+        # Each thread has a network of its own, all have one team.
+        parts = list(pool.map(lambda which: [computed(networks[which], turn) for turn in range(which, 80, 4)], range(4)))
+    for which, part in enumerate(parts):
+        assert all(torch.equal(one, other) for one, other in zip(part, alone[which::4], strict=True))
