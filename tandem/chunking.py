@@ -218,7 +218,5 @@ def strategy(name_or_strategy: StrategyName | ChunkingStrategy) -> ChunkingStrat
         return name_or_strategy
     if name_or_strategy not in _STRATEGIES:
         known = ", ".join(map(repr, _STRATEGIES))
-        raise ValueError(
-            f"there is no chunking strategy {name_or_strategy!r}; there are {known}, or bring your own ChunkingStrategy"
-        )
+        raise ValueError(f"no chunking strategy is named {name_or_strategy!r}; take one of {known} or your own ChunkingStrategy")
     return _STRATEGIES[name_or_strategy]

@@ -13,7 +13,7 @@ from tests.tandem.test_up import READY, Up, running
 
 QUESTION = "What is the capital of France?"
 DEFAULT_PORTS = {"gateway": "8000", "render": "8001", "worker": "8002", "derender": "8003"}
-PAGES = ("README.md", "docs/token-identity.md")
+PAGES = ("README.md", "docs/token-identity.md", "docs/client.md")
 EXAMPLES = [example for page in PAGES for example in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)]
 
 pytestmark = pytest.mark.slow
