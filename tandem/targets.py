@@ -59,6 +59,8 @@ class Pipeline:
         path = endpoint(request)
         async with self._connection.opened() as calls:
             prompt = await calls.post(f"{self._render}{path}/render", dict(request))
+            if not {"request_id", "token_ids"} <= prompt.keys():
+                raise StreamProtocolError(f"{self._render} answered something else than a generate request", 0)
             chunks = _Chunks(calls, f"{self._derender}{path}/derender", request, prompt)
             stream = EventStream(request_id=prompt["request_id"], resumed=len(prompt.get("output_token_ids") or ()))
             body = {**prompt, "stream": True, "stream_options": {"include_usage": True}}

@@ -8,6 +8,7 @@ import pytest
 from openai import BadRequestError, OpenAI
 from openai.types.chat import ChatCompletionUserMessageParam
 
+import tandem
 from gateway.app import GatewaySettings
 from gateway.app import create_app as gateway_app
 from generate_worker import weights
@@ -35,15 +36,22 @@ def gateway(worker: str) -> Iterator[OpenAI]:
 
 
 @pytest.fixture(scope="module")
-def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, OpenAI]]:
-    """A client for each worker. Both compute in float32, so that greedy answers are the same."""
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Both workers' addresses. They compute in float32, so that greedy answers are the same."""
     folder = weights.weights_folder("smollm2")
     flags = ("--dtype", "float32", "--max-model-len", str(CONTEXT), "--served-model-name", "smollm2")
     with ExitStack() as stack:
         theirs = stack.enter_context(worker_server(tmp_path_factory.mktemp("vllm"), folder, *flags))
         app = worker_app(WorkerSettings(model="smollm2", max_model_len=CONTEXT, log_level="error"))
         ours = stack.enter_context(serving(app))
-        yield {name: stack.enter_context(gateway(url)) for name, url in (("vllm", theirs), ("tandem", ours))}
+        yield {"vllm": theirs, "tandem": ours}
+
+
+@pytest.fixture(scope="module")
+def clients(workers: dict[str, str]) -> Iterator[dict[str, OpenAI]]:
+    """A client of a gateway before each."""
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(gateway(url)) for name, url in workers.items()}
 
 
 def ask(client: OpenAI, **given: Any) -> Any:
@@ -125,3 +133,18 @@ def test_what_the_worker_refuses_is_the_clients_to_read(clients: dict[str, OpenA
     for client in clients.values():
         with pytest.raises(BadRequestError, match=r"(?i)tokenizer"):
             ask(client, response_format={"type": "json_object"})
+
+
+def test_our_client_reads_and_checks_either_workers_stream(workers: dict[str, str]) -> None:
+    render, derenders = standing()
+    answers = []
+    for worker in workers.values():
+        target = tandem.Pipeline(render=render, worker=worker, derender=derenders[0])
+        request = {"model": "smollm2", "messages": FRANCE, "temperature": 0, "max_tokens": 40}
+        with tandem.stream_sync(target, request, chunking="sentence") as answer:
+            segments = list(answer)
+        assert answer.completed_normally
+        usage = answer.usage
+        answers.append((segments, answer.full_text, answer.finish_reason, usage.prompt_tokens, usage.completion_tokens))
+    assert answers[0] == answers[1]
+    assert "Paris" in answers[0][1]
