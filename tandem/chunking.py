@@ -73,8 +73,7 @@ class Chunker:
                 return []
         text = self._fragment.getvalue()
         chunks = list(self._strategy.split(text))
-        if chunks:
-            self._hold(text[self._end(text, chunks, "split") :])
+        self._hold(text[self._end(text, chunks, "split") :])
         return chunks
 
     def flush(self) -> list[str]:
@@ -114,7 +113,7 @@ def _excerpt(text: str) -> str:
 
 
 # A full stop also stands within numbers and names, so these end a sentence only where white space follows: Latin, Arabic, Armenian,
-# Devanagari, Ethiopic, Burmese, Khmer, Mongolian, and the full width stop, which numbers have too.
+# Devanagari, Ethiopic, Burmese, Khmer, Mongolian, and the full width stop, which numbers have too. An ellipsis is often no end.
 _SPACED = ".!?…‼⁇⁈⁉‽؟۔։।॥።፧፨။។៕᠃．"
 _UNSPACED = "。！？｡"
 _CLOSING = "\"'”’»›)]}」』）］｝〕〉》】〗〙〛｣〞〟＂＇"

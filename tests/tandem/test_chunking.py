@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tandem.chunking import Chunker, ChunkingStrategy, Condensing, Paragraphs, Sentences, StrategyName, Words, strategy
@@ -19,7 +19,7 @@ spaces = st.sampled_from([" ", " ", "  ", "\t", "\n", "\r", "\r\n", "\n\n", "\n\
 texts = st.one_of(
     st.lists(letters | marks | spaces, max_size=30).map("".join),
     st.text('a .。"“」', max_size=12),
-    st.text("a \r\n\n", max_size=12),
+    st.text("a\r\n", max_size=12),
 )
 """Rich in what the strategies decide on, the short alphabets in its combinations."""
 
@@ -119,9 +119,13 @@ def test_each_delta_brings_at_once_what_it_completes_and_no_slicing_changes_a_ch
 
 
 @given(every, texts)
+@example(PARAGRAPHS, "a\n\r\nb")
 def test_one_character_at_a_time(chosen: ChunkingStrategy, text: str) -> None:
-    chunker = Chunker(chosen)
-    assert [chunk for character in text for chunk in chunker.feed(character)] + chunker.flush() == whole(chosen, text)
+    chunker, chunks = Chunker(chosen), []
+    for at, character in enumerate(text):
+        chunks += chunker.feed(character)
+        assert chunks == chosen.split(text[: at + 1])
+    assert chunks + chunker.flush() == whole(chosen, text)
 
 
 @given(every, texts, texts)
@@ -252,6 +256,7 @@ def test_a_sentence_at_the_end_of_the_text_is_not_decided(text: str) -> None:
         ("a\n\n\r", ["a"], None),
         ("a\n\n\rb", ["a"], "\rb"),
         ("a\n\rb", [], "a\n\rb"),
+        ("a\n\r\r\nb", [], "a\n\r\r\nb"),
         ("\n\n\na", [], "a"),
         ("\na\n\n", ["\na"], None),
         ("\n", [], None),
