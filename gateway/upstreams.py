@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -12,6 +13,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.replicas import Replica, Replicas
 from protocol.errors import ErrorInfo, ErrorResponse, RelayedError, TandemError, UpstreamError
 from service_kit.context import onward_headers
+from service_kit.http_client import sent
 
 log = logging.getLogger("tandem.gateway")
 
@@ -77,7 +79,10 @@ class Upstream:
         request = self.client.build_request(method, f"{replica.url}{path}", content=body, headers=headers)
         replica.running += 1
         try:
-            response = await self.client.send(request, stream=not read)
+            response = await sent(self.client, request)
+            if read:
+                async with aclosing(response):
+                    await response.aread()
         except httpx.TransportError as error:
             replica.running -= 1
             return self.broken(replica, error)

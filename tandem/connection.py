@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from protocol.errors import ErrorInfo, ErrorResponse
 from protocol.event_stream import StreamProtocolError
 from protocol.sse import SSEDecoder, SSEError
+from service_kit.http_client import sent
 from tandem.errors import ConnectionFailed, RequestRefused
 
 JsonObject = dict[str, Any]
@@ -43,7 +44,8 @@ class Calls:
         """The object that is answered, or the one in a list. Raises `RequestRefused`, `ConnectionFailed`, and `StreamProtocolError`
         for another answer."""
         try:
-            response = await self._client.post(url, json=body, headers=self._headers)
+            async with self._open(url, body) as response:
+                await response.aread()
         except httpx.HTTPError as error:
             raise _failed(url, error) from error
         if response.status_code != 200:
@@ -61,7 +63,7 @@ class Calls:
         """The payloads of a stream of events. Closing it closes the connection, which ends the work behind it. Raises as `post`."""
         decoder = SSEDecoder()
         try:
-            async with self._client.stream("POST", url, json=body, headers=self._headers) as response:
+            async with self._open(url, body) as response:
                 if response.status_code != 200:
                     raise _refused(response.status_code, await response.aread())
                 async for data in response.aiter_bytes():
@@ -71,6 +73,14 @@ class Calls:
             raise _failed(url, error) from error
         except SSEError as error:
             raise StreamProtocolError(str(error), 0) from error
+
+    @asynccontextmanager
+    async def _open(self, url: str, body: JsonObject) -> AsyncIterator[httpx.Response]:
+        response = await sent(self._client, self._client.build_request("POST", url, json=body, headers=self._headers))
+        try:
+            yield response
+        finally:
+            await response.aclose()
 
 
 def _refused(status: int, body: bytes) -> RequestRefused:

@@ -17,8 +17,12 @@ class SyncStreamer:
     its attributes can be read here."""
 
     def __init__(self, streamer: Streamer) -> None:
+        if asyncio._get_running_loop() is not None:
+            raise RuntimeError("an event loop is running here already; take tandem.stream, with `async with` and `async for`")
         self.streamer = streamer
+        self._entered = False
         self._runner: asyncio.Runner | None = asyncio.Runner()
+        self._runner.run(streamer.__aenter__())
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -32,6 +36,7 @@ class SyncStreamer:
         return self._driven(self.streamer.events())
 
     def __enter__(self) -> Self:
+        self._entered = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -50,8 +55,12 @@ class SyncStreamer:
         async def following() -> T | None:
             return await anext(iterator, None)
 
-        while self._runner is not None and (found := self._runner.run(following())) is not None:
-            yield found
+        try:
+            while self._runner is not None and (found := self._runner.run(following())) is not None:
+                yield found
+        finally:
+            if not self._entered:
+                self.close()
 
 
 def stream_sync(target: str | Target, request: Mapping[str, Any], **given: Any) -> SyncStreamer:

@@ -6,8 +6,32 @@ import tandem
 from tests.gateway.kit import chat
 from tests.tandem.stack import line, stack
 
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 TEXT = "One thing. Another thing."
 LONG = " ".join(f"This is sentence number {number}." for number in range(120))
+
+
+def test_for_without_with(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with stack(tmp_path_factory.mktemp("one"), line(TEXT)) as running:
+        assert "".join(tandem.stream_sync(running.gateway, chat())) == TEXT
+    with stack(tmp_path_factory.mktemp("long"), line(LONG, tokens_per_second=200)) as running:
+        streamer = tandem.stream_sync(running.gateway, chat())
+        for _ in streamer:
+            break
+        running.becomes("slots_used", 0, seconds=1)
+        assert not streamer.failed_early
+
+
+async def test_a_loop_that_runs_already_is_told_so() -> None:
+    with pytest.raises(RuntimeError, match="event loop is running"):
+        tandem.stream_sync("http://127.0.0.1:1", chat())
 
 
 def test_for_and_with(tmp_path_factory: pytest.TempPathFactory) -> None:
