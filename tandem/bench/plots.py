@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 CDF, THROUGHPUT, TTFT = "latency_cdf.png", "throughput.png", "ttft_vs_load.png"
 MISSING = "no plots: matplotlib is not installed; `pip install 'tandem-serving[bench]'` brings it"
-_STRETCHES = 60
+_STRETCHES = 30
 """Points of a line over time: enough to see a change, few enough that each holds some output."""
 
 Attempts = Mapping[str, Sequence[Attempt]]
@@ -29,8 +29,8 @@ def write(folder: Path, run: Run, attempts: Attempts) -> list[str]:
     if not answered:
         return ["no plots: no request was answered"]
     title = f"{run.configuration['target']}, {run.server.get('model') or 'model unknown'}"
-    _save(folder / CDF, 2, lambda axes: _cdfs(axes, answered), title)
-    _save(folder / THROUGHPUT, 1, lambda axes: _over_time(axes[0], attempts), title)
+    _save(folder / CDF, 2, lambda axes: _cdfs(axes, run, answered), title)
+    _save(folder / THROUGHPUT, 1, lambda axes: _over_time(axes[0], run, attempts), title)
     if len(answered) == 1:
         return [f"no {TTFT}: that takes several loads, as in --concurrency 1,2,4 or --arrival-rate 1,2,4"]
     _save(folder / TTFT, 1, lambda axes: _against_load(axes[0], run), title)
@@ -53,27 +53,33 @@ def _save(path: Path, panels: int, draw: Callable[[Sequence["Axes"]], None], tit
     figure.savefig(path, dpi=140)
 
 
-def _cdfs(axes: Sequence["Axes"], attempts: Attempts) -> None:
+def label(run: Run, name: str) -> str:
+    """A load in a legend."""
+    load = next(point.load for point in run.points if point.name == name)
+    return f"{load['concurrency']} at once" if load["loop"] == "closed" else f"{load['arrival_rate']:g} a second"
+
+
+def _cdfs(axes: Sequence["Axes"], run: Run, attempts: Attempts) -> None:
     metrics = (("time to first token", measure.ttft), ("whole answer", measure.latency))
     for panel, (words, metric) in zip(axes, metrics, strict=True):
         for name, some in attempts.items():
             values = sorted(value * 1000 for value in map(metric, some) if value is not None)
             if values:
                 shares = [(place + 1) / len(values) for place in range(len(values))]
-                panel.step([values[0], *values], [0.0, *shares], where="post", label=name)
+                panel.step([values[0], *values], [0.0, *shares], where="post", label=label(run, name))
         panel.set(xlabel=f"{words}, ms (client)", ylabel="share of requests", ylim=(0, 1.02), xlim=(0, None))
         if panel.lines:
             panel.legend(title="load", frameon=False, loc="lower right")
 
 
-def _over_time(axes: "Axes", attempts: Attempts) -> None:
+def _over_time(axes: "Axes", run: Run, attempts: Attempts) -> None:
     for name, some in attempts.items():
         end = max((one.ended for one in some), default=0.0)
         if end <= 0:
             continue
-        width = end / min(_STRETCHES, max(1, sum(len(one.arrivals) for one in some) // 10))
+        width = end / min(_STRETCHES, max(1, sum(len(one.arrivals) for one in some) // 20))
         rates = measure.throughput(some, width)
-        axes.plot([(place + 0.5) * width for place in range(len(rates))], rates, label=name, linewidth=1.5)
+        axes.plot([(place + 0.5) * width for place in range(len(rates))], rates, label=label(run, name), linewidth=1.5)
     axes.set(xlabel="seconds from the start of the load", ylabel="output tokens a second", ylim=(0, None), xlim=(0, None))
     axes.legend(title="load", frameon=False)
 

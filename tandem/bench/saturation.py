@@ -18,7 +18,8 @@ RULE = (
 
 class Dispatch(Closed):
     """`offered` and `achieved`: requests a second that were due and that were sent, over the time from the first to the last; None
-    where all were due at one moment. `lag_…`: milliseconds from due to sent, a wait for a place included. `held`: requests that had to wait for one."""
+    where all were due at one moment. `lag_…`: milliseconds from due to sent, a wait for a place included. `held`: requests that had
+    to wait for one."""
 
     offered: float | None
     achieved: float | None

@@ -42,8 +42,11 @@ class Generating:
                             yield at, event
                 for event in self._taken(self._worker.clock(), stream, stream.close()):
                     yield self._worker.clock(), event
-            except (SSEError, StreamProtocolError) as error:
+            except SSEError as error:
                 raise broken(str(error)) from error
+            except StreamProtocolError as error:
+                # Without the event itself, so that failures of one kind have one message.
+                raise broken(f"{error.what} (event {error.where})") from error
 
     def answer(self, *, ended: float | None = None) -> Answer:
         """What all events told. `ended`: when, if not with the last of them."""
