@@ -48,7 +48,7 @@ def _compare(
     from tandem.bench.compare import compare
 
     try:
-        compare(a, b, Console())
+        compare(a, b, Console(markup=False, highlight=False))
     except BenchError as error:
         fail(str(error))
 

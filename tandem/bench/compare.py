@@ -33,16 +33,16 @@ def compare(a: Path, b: Path, console: Console) -> None:
     """Raises `BenchError` for what is no run's folder."""
     runs, rows = (read_run(a), read_run(b)), (read_rows(a), read_rows(b))
     for letter, folder, run in zip("AB", (a, b), runs, strict=True):
-        console.print(f"{letter}: {folder}{' (interrupted)' if run.interrupted else ''}", soft_wrap=True, highlight=False)
+        console.print(f"{letter}: {folder}{' (interrupted)' if run.interrupted else ''}", soft_wrap=True)
     for line in differences(*runs):
-        console.print(f"   differs: {line}", soft_wrap=True, highlight=False, style="yellow", markup=False)
+        console.print(f"   differs: {line}", soft_wrap=True, style="yellow")
     paired = pairs_of_points(*runs)
     if not paired:
         console.print("no load is in both", style="yellow")
     for one, other in paired:
         console.print(f"\n{load_words(one)}" + ("" if one.name == other.name else f"  /  {load_words(other)}"), style="bold")
         console.print(_table(numbers(one, other)))
-        console.print(f"  {outputs(rows[0], rows[1], one.name, other.name)}", soft_wrap=True, highlight=False)
+        console.print(f"  {outputs(rows[0], rows[1], one.name, other.name)}", soft_wrap=True)
 
 
 def differences(a: Run, b: Run) -> list[str]:

@@ -24,7 +24,7 @@ TITLES = {
 
 def show(console: Console, run: Run) -> None:
     served = ", ".join(f"{name} {value}" for name, value in run.server.items() if value)
-    console.print(f"\n{run.configuration['target']}: {served}", soft_wrap=True, highlight=False)
+    console.print(f"\n{run.configuration['target']}: {served}", soft_wrap=True)
     if run.interrupted:
         console.print("interrupted: what had been measured until then", style="yellow")
     for one in run.points:
@@ -32,14 +32,12 @@ def show(console: Console, run: Run) -> None:
 
 
 def _show_point(console: Console, point: Point) -> None:
-    console.print(f"\n{load_words(point)}", style="bold", highlight=False)
+    console.print(f"\n{load_words(point)}", style="bold")
     for line in [requests_words(point), tokens_words(point), rates_words(point)]:
         if line:
-            console.print(f"  {line}", soft_wrap=True, highlight=False)
+            console.print(f"  {line}", soft_wrap=True)
     for example in point.examples:
-        console.print(
-            f"  {example.kind} ({example.count}): {example.message}", style="red", soft_wrap=True, highlight=False, markup=False
-        )
+        console.print(f"  {example.kind} ({example.count}): {example.message}", style="red", soft_wrap=True)
     if point.client:
         table = Table("milliseconds", *COLUMNS, "count", box=None, pad_edge=False, padding=(0, 1))
         table.columns[0].no_wrap = True
@@ -51,9 +49,9 @@ def _show_point(console: Console, point: Point) -> None:
         console.print(table)
     if point.dispatch is not None:
         for line in dispatch_words(point.dispatch):
-            console.print(f"  {line}", soft_wrap=True, highlight=False, style="yellow" if point.dispatch.client_saturated else None)
+            console.print(f"  {line}", soft_wrap=True, style="yellow" if point.dispatch.client_saturated else None)
     if point.output_sha256:
-        console.print(f"  sha256 of all output {point.output_hashed}: {point.output_sha256}", soft_wrap=True, highlight=False)
+        console.print(f"  sha256 of all output {point.output_hashed}: {point.output_sha256}", soft_wrap=True)
 
 
 def load_words(point: Point) -> str:

@@ -52,7 +52,8 @@ def bench(settings: BenchSettings) -> int:
 
 
 async def _bench(settings: BenchSettings) -> int:
-    out, err = Console(), Console(stderr=True)
+    # Without markup: messages of servers, and folders, have brackets of their own.
+    out, err = (Console(stderr=stderr, markup=False, highlight=False) for stderr in (False, True))
     started = datetime.now().astimezone()
     lines = lines_of(settings)
     clock = Stopwatch()
@@ -70,7 +71,7 @@ async def _bench(settings: BenchSettings) -> int:
     report.show(out, run)
     notes = plots.write(folder, run, measured.attempts) if settings.plots else []
     for note in [*notes, f"written to {folder}"]:
-        err.print(note, soft_wrap=True, highlight=False)
+        err.print(note, soft_wrap=True)
     return measured.exit_code
 
 
