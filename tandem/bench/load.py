@@ -1,7 +1,7 @@
 """Load, in a closed loop or an open one."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -40,8 +40,8 @@ class Watched:
 
     running: int = 0
     tokens: int = 0
+    failed: int = 0
     finished: list[Attempt] = field(default_factory=list)
-    on_change: Callable[[], None] = lambda: None
 
 
 @dataclass
@@ -61,7 +61,6 @@ class Sender:
         failure: Failure | None = None
         self.watched.running += 1
         running = self.watched.running
-        self.watched.on_change()
         sent = self.clock()
         try:
             async with asyncio.timeout(self.timeout), aclosing(self.target.ask(request)) as seen:
@@ -80,6 +79,7 @@ class Sender:
         finally:
             ended = answer.ended if answer is not None else self.clock()
             self.watched.running -= 1
+            self.watched.failed += failure is not None
             self.watched.finished.append(
                 Attempt(
                     request=request,
@@ -93,7 +93,6 @@ class Sender:
                     in_flight=running,
                 )
             )
-            self.watched.on_change()
 
 
 @dataclass(frozen=True)
@@ -143,6 +142,3 @@ async def warm_up(requests: Iterable[Request], count: int, concurrency: int, sen
     """A closed loop whose requests do not count."""
     await run_closed(ClosedLoop(concurrency), requests, Bounds(requests=count), sender)
     return sender.watched.finished
-
-
-Run = Callable[[Sender], Awaitable[None]]

@@ -98,7 +98,7 @@ async def _measure(plan: Plan, target: Target, clock: Stopwatch, measured: Measu
         requests = plan.requests(load)
         ready = iter(list(islice(requests, plan.bounds.requests))) if plan.bounds.requests is not None else requests
         try:
-            with shown(console, name_of(load), plan.bounds, watched):
+            async with shown(console, name_of(load), plan.bounds, watched):
                 clock.restart()
                 if isinstance(load, OpenLoop):
                     await run_open(load, plan.due(load), ready, plan.bounds, sender)

@@ -21,7 +21,7 @@ from tests.deploy.files import clean_environment
 from tests.gateway.kit import replay_worker, standing
 from tests.live import serving
 from tests.tandem.servers import free_port
-from tests.tandem.test_chat import Terminal
+from tests.tandem.test_chat import CTRL_C, Terminal
 
 COMMAND = [sys.executable, "-m", "tandem", "bench"]
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -197,6 +197,18 @@ def test_at_a_terminal_a_bar_shows_rates(tmp_path: Path) -> None:
                 assert terminal.exit_code() == 0
         finally:
             del os.environ["COLUMNS"]
+
+
+def test_at_a_terminal_ctrl_c_ends_the_load(tmp_path: Path) -> None:
+    with serving(replay_worker(tmp_path, replay_tokens_per_second=100)) as url:
+        flags = ["--target", "worker", "--url", url, "--requests", "1000", "--output", str(tmp_path / "out"), "--no-plots"]
+        with Terminal(*COMMAND, *flags) as terminal:
+            terminal.until("running")
+            terminal.type(CTRL_C)
+            terminal.until("interrupted")
+            terminal.until("unfinished")
+            terminal.until("written to")
+            assert terminal.exit_code() == 130
 
 
 def test_compare_shows_both(worker: str, tmp_path: Path) -> None:

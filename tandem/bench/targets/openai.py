@@ -49,7 +49,7 @@ class OpenAITarget(Target):
 
     async def probe(self) -> Server:
         cards = await self.server.models()
-        await self.server.must_serve(CHAT)
+        await self.server.must_serve(CHAT, strictly=False)
         self.model = self.model or first_model(self.server, cards)
         owners = {card.owned_by.lower() for card in cards if card.id == self.model}
         return Server({"openai": self.server.address}, self.model, bool(owners & KNOW_IGNORE_EOS))
