@@ -85,15 +85,16 @@ def outputs(a: Sequence[Row], b: Sequence[Row], load_a: str, load_b: str) -> str
     ours, theirs = _hashes(a, load_a), _hashes(b, load_b)
     both = ours.keys() & theirs.keys()
     if not both:
-        return "outputs: none that can be compared (greedy runs of the same kind of target can)"
+        return "outputs: none that can be compared (those of the same greedy requests can)"
     equal = sum(ours[key] == theirs[key] for key in both)
-    return f"outputs: {equal} of {len(both)} are the same (sha256 of {' and '.join(sorted({hashed for _, hashed in both}))})"
+    hashed = " and ".join(sorted({hashed for _, _, hashed in both}))
+    return f"outputs: {equal} of {len(both)} of the same requests are the same (sha256 of {hashed})"
 
 
-def _hashes(rows: Sequence[Row], load: str) -> dict[tuple[int, str], str]:
-    return {
-        (row["index"], row["output_hashed"]): row["output_sha256"] for row in rows if row["load"] == load and row["output_sha256"]
-    }
+def _hashes(rows: Sequence[Row], load: str) -> dict[tuple[int, str, str], str]:
+    """By the request: its place, its body's hash, and what of its output was hashed."""
+    known = [row for row in rows if row["load"] == load and row["output_sha256"]]
+    return {(row["index"], row["request_sha256"], row["output_hashed"]): row["output_sha256"] for row in known}
 
 
 def _tier(values: Spread | None, tier: str) -> float | None:

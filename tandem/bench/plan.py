@@ -8,7 +8,6 @@ from tandem.bench.requests import WARM_UP, Line, Request, Sampling, from_lines, 
 from tandem.bench.scenarios import SCENARIOS
 from tandem.bench.schedule import due_times
 from tandem.bench.settings import DEFAULT_CONCURRENCY, DEFAULT_REQUESTS, BenchSettings
-from tandem.bench.summary import name_of
 from tandem.bench.targets import Server
 
 
@@ -22,13 +21,14 @@ class Plan:
     sampling: Sampling
     lines: list[Line] | None
 
-    def requests(self, load: Load | None) -> Iterator[Request]:
-        """Without end. For warming up (None) they are others than any load's, so that they leave no prompt behind in a cache."""
+    def requests(self, place: int | None) -> Iterator[Request]:
+        """Without end, for the load at this place of the plan. The first load of every run has the same, however hard it is; a
+        scenario's are others for each further load, and for warming up (None), so that no prompt is found in a server's cache."""
         nested = self.settings.target == "worker"
         if self.lines is not None:
             return from_lines(self.lines, self.sampling, nested=nested)
         content = token_ids(self.settings.vocab_size) if nested else text
-        name = WARM_UP if load is None else name_of(load)
+        name = WARM_UP if place is None else str(place)
         return from_scenario(SCENARIOS[self.settings.scenario], content, self.sampling, name, nested=nested)
 
     def due(self, load: OpenLoop) -> Iterator[float]:

@@ -3,6 +3,7 @@
 A body has what a request is about (ids or messages, how long, how sampled); the model and how to stream are the target's to add.
 """
 
+import hashlib
 import itertools
 import json
 import random
@@ -30,6 +31,11 @@ class Request:
     index: int
     kind: str
     body: JsonObject
+
+    @property
+    def sha256(self) -> str:
+        """Of the body, however its fields are ordered: outputs can be compared where requests are the same."""
+        return hashlib.sha256(json.dumps(self.body, sort_keys=True).encode()).hexdigest()
 
     @property
     def greedy(self) -> bool:
@@ -70,8 +76,8 @@ def text(shape: Shape, chance: random.Random) -> JsonObject:
 
 
 def from_scenario(scenario: Scenario, content: Content, sampling: Sampling, load: str, *, nested: bool) -> Iterator[Request]:
-    """Without end. Shapes depend on the seed alone; contents also on the `load`, so that no load finds another's prompts in the
-    server's prefix cache. `nested`: sampling fields go into `sampling_params`, as a worker wants them."""
+    """Without end. Shapes depend on the seed alone, contents on the `load` too. `nested`: sampling fields go into
+    `sampling_params`, as a worker wants them."""
     for index, shape in enumerate(shapes(scenario, sampling.seed)):
         chance = random.Random(f"tandem bench content {sampling.seed} {load} {index}")
         fields = sampling.fields(shape.output)

@@ -60,6 +60,7 @@ def _row(attempt: Attempt) -> Row:
         "server_execution_ms": timings.execution_ms if timings else None,
         "server_total_ms": timings.total_ms if timings else None,
         "server_tokens_per_second": timings.tokens_per_s if timings else None,
+        "request_sha256": attempt.request.sha256,
         "output_sha256": answer.output_sha256 if answer else None,
         "output_hashed": answer.hashed if answer else None,
     }

@@ -91,11 +91,11 @@ async def _warm_up(plan: Plan, target: Target, clock: Stopwatch) -> None:
 
 async def _measure(plan: Plan, target: Target, clock: Stopwatch, measured: Measured, console: Console) -> None:
     """Load after load. What has been measured when this is cancelled is kept."""
-    for load in plan.loads:
+    for place, load in enumerate(plan.loads):
         watched = Watched()
         sender = Sender(target, plan.settings.timeout, clock, watched)
         # Made ahead where their number is known: while the load runs, this process has other things to do.
-        requests = plan.requests(load)
+        requests = plan.requests(place)
         ready = iter(list(islice(requests, plan.bounds.requests))) if plan.bounds.requests is not None else requests
         try:
             async with shown(console, name_of(load), plan.bounds, watched):

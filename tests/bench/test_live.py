@@ -58,6 +58,9 @@ def test_the_same_seed_is_answered_alike_by_any_server_and_another_seed_is_not(t
         again = ran(tmp_path, url=other, concurrency=[6], **common)
         differs = ran(tmp_path, url=one, concurrency=[1], seed=1, **common)
     assert first.point.output_hashed == "ids"
+    asked, asked_again, asked_else = ([row["request_sha256"] for row in made.rows] for made in (first, again, differs))
+    assert asked == asked_again
+    assert not set(asked) & set(asked_else)
     assert first.point.output_sha256 == again.point.output_sha256 != differs.point.output_sha256
     assert again.rows[0]["arrivals"] < first.rows[0]["arrivals"]
 
