@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
-from tandem.bench.saturation import Dispatch
+from tandem.bench.saturation import Dispatch, Saturation
 from tandem.bench.summary import Point, Run, Spread
 
 COLUMNS = ("mean", "p50", "p90", "p99", "max")
@@ -48,8 +48,9 @@ def _show_point(console: Console, point: Point) -> None:
                 table.add_row(f"  {clock}: {TITLES[name]}", *cells(values), str(values.count))
         console.print(table)
     if point.dispatch is not None:
-        for line in dispatch_words(point.dispatch):
-            console.print(f"  {line}", soft_wrap=True, style="yellow" if point.dispatch.client_saturated else None)
+        console.print(f"  {dispatch_words(point.dispatch)}", soft_wrap=True)
+    saturated = point.saturation.client_saturated
+    console.print(f"  {saturation_words(point.saturation)}", soft_wrap=True, style="bold yellow" if saturated else None)
     if point.output_sha256:
         console.print(f"  sha256 of all output {point.output_hashed}: {point.output_sha256}", soft_wrap=True)
 
@@ -81,12 +82,17 @@ def rates_words(point: Point) -> str:
     return "" if rates is None else f"{rates.requests:.2f} requests/s, {rates.output_tokens:.1f} output tokens/s"
 
 
-def dispatch_words(dispatch: Dispatch) -> list[str]:
+def dispatch_words(dispatch: Dispatch) -> str:
     rates = [f"{name} {value:.4g}/s" for name, value in (("offered", dispatch.offered), ("achieved", dispatch.achieved)) if value]
     lag = f"dispatch lag {dispatch.lag_p50:.1f} ms (p50), {dispatch.lag_p99:.1f} (p99), {dispatch.lag_max:.1f} (max)"
-    held = f"{dispatch.held} waited for a place, at most {dispatch.held_max:.0f} ms"
-    saturated = f"client_saturated: {'yes, ' + '; '.join(dispatch.why) if dispatch.client_saturated else 'no'}"
-    return ["; ".join([", ".join(rates), lag, held]).removeprefix("; "), saturated]
+    held = f"; {dispatch.held} waited for a place, at most {dispatch.held_max:.0f} ms" if dispatch.held else ""
+    return ", ".join([*rates, lag]) + held
+
+
+def saturation_words(saturation: Saturation) -> str:
+    if saturation.client_saturated:
+        return f"client_saturated: yes, {'; '.join(saturation.why)}. These times tell of the bench, not of the server"
+    return "client_saturated: no"
 
 
 def cells(values: Spread) -> list[str]:

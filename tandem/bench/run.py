@@ -6,7 +6,6 @@ import signal
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 import uvloop
@@ -17,12 +16,12 @@ from tandem.bench.errors import BenchError
 from tandem.bench.load import ClosedLoop, OpenLoop, Sender, Watched, run_closed, run_open, warm_up
 from tandem.bench.plan import Plan, lines_of, plan_of
 from tandem.bench.progress import shown
+from tandem.bench.saturation import watch_loop
 from tandem.bench.seen import Attempt
 from tandem.bench.settings import BenchSettings
 from tandem.bench.stopwatch import Stopwatch
 from tandem.bench.summary import Point, name_of, point
 from tandem.bench.targets import Target
-from tandem.bench.targets.caller import client
 from tandem.bench.targets.choice import target_of
 
 ALL_FAILED, INTERRUPTED = 1, 130
@@ -57,8 +56,7 @@ async def _bench(settings: BenchSettings) -> int:
     started = datetime.now().astimezone()
     lines = lines_of(settings)
     clock = Stopwatch()
-    async with client(settings.api_key.get_secret_value() if settings.api_key else None) as http:
-        target = target_of(settings, http, clock)
+    async with target_of(settings, clock) as target:
         server = await target.probe()
         plan = plan_of(settings, server, lines)
         if not await _until_stopped(_warm_up(plan, target, clock)):
@@ -94,18 +92,19 @@ async def _measure(plan: Plan, target: Target, clock: Stopwatch, measured: Measu
     for place, load in enumerate(plan.loads):
         watched = Watched()
         sender = Sender(target, plan.settings.timeout, clock, watched)
-        # Made ahead where their number is known: while the load runs, this process has other things to do.
         requests = plan.requests(place)
-        ready = iter(list(islice(requests, plan.bounds.requests))) if plan.bounds.requests is not None else requests
+        lags: list[float] = []
+        watching = asyncio.create_task(watch_loop(lags))
         try:
             async with shown(console, name_of(load), plan.bounds, watched):
                 clock.restart()
                 if isinstance(load, OpenLoop):
-                    await run_open(load, plan.due(load), ready, plan.bounds, sender)
+                    await run_open(load, plan.due(load), requests, plan.bounds, sender)
                 else:
-                    await run_closed(load, ready, plan.bounds, sender)
+                    await run_closed(load, requests, plan.bounds, sender)
         finally:
-            measured.points.append(point(load, watched.finished))
+            watching.cancel()
+            measured.points.append(point(load, watched.finished, lags))
             measured.attempts[name_of(load)] = watched.finished
 
 

@@ -10,7 +10,7 @@ from protocol.base import Closed
 from tandem.bench import measure
 from tandem.bench.errors import ERROR_KINDS
 from tandem.bench.load import ClosedLoop, Load, OpenLoop
-from tandem.bench.saturation import Dispatch, dispatch_of
+from tandem.bench.saturation import Dispatch, Saturation, dispatch_of, saturation_of
 from tandem.bench.seen import Attempt
 
 FORMAT = 1
@@ -77,6 +77,7 @@ class Point(Closed):
     client: dict[str, Spread]
     server: dict[str, Spread]
     dispatch: Dispatch | None
+    saturation: Saturation
     output_sha256: str | None
     output_hashed: Literal["ids", "text"] | None
 
@@ -138,8 +139,8 @@ def spread(values: Iterable[float | None], scale: float = 1000.0) -> Spread | No
     return Spread(count=len(known), mean=sum(known) / len(known), max=max(known), **tiers)
 
 
-def point(load: Load, attempts: Sequence[Attempt]) -> Point:
-    """`attempts` are all that were sent, in any order."""
+def point(load: Load, attempts: Sequence[Attempt], loop_lags: Sequence[float] = ()) -> Point:
+    """`attempts` are all that were sent, in any order; `loop_lags` as `saturation` has them."""
     attempts = sorted(attempts, key=lambda attempt: attempt.request.index)
     answers = [attempt.answer for attempt in attempts if attempt.answer is not None]
     failures = [attempt.failure for attempt in attempts if attempt.failure is not None]
@@ -152,6 +153,7 @@ def point(load: Load, attempts: Sequence[Attempt]) -> Point:
         output=sum(answer.output_tokens for answer in answers),
         output_source=_counted(answer.output_source for answer in answers),
     )
+    dispatch = dispatch_of(attempts) if isinstance(load, OpenLoop) else None
     hashes = [answer.output_sha256 for answer in answers]
     whole = len(answers) == len(attempts) and bool(answers) and None not in hashes
     return Point(
@@ -173,7 +175,8 @@ def point(load: Load, attempts: Sequence[Attempt]) -> Point:
         tokens=tokens,
         client=_known(_CLIENT, attempts),
         server=_known(_SERVER, attempts),
-        dispatch=dispatch_of(attempts) if isinstance(load, OpenLoop) else None,
+        dispatch=dispatch,
+        saturation=saturation_of(attempts, dispatch, loop_lags),
         output_sha256=measure.sha256_of_all([digest for digest in hashes if digest is not None]) if whole else None,
         output_hashed=answers[0].hashed if whole else None,
     )

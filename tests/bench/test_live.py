@@ -215,3 +215,20 @@ def test_a_refusal_for_now_is_a_failure_of_its_request(tmp_path: Path) -> None:
     assert [(row["error_kind"], row["error_status"], row["error_message"]) for row in made.rows] == [
         ("http", 429, "429: slow down")
     ] * 2
+
+
+@pytest.mark.parametrize("concurrency", [1, 5])
+def test_there_are_as_many_connections_as_requests_run_at_once(tmp_path: Path, concurrency: int) -> None:
+    """Kept open and used again: none waits for another's."""
+    app, seen = replay_worker(tmp_path), set()
+
+    @app.middleware("http")
+    async def note(request: Request, call_next: Any) -> Response:
+        seen.add(request.client.port if request.client else None)
+        response: Response = await call_next(request)
+        return response
+
+    with serving(app) as url:
+        made = ran(tmp_path, target="worker", url=url, requests=30, concurrency=[concurrency])
+    assert statuses(made) == ["completed"] * 30
+    assert len(seen) <= concurrency

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tandem.bench import measure
 from tandem.bench.load import ClosedLoop, OpenLoop
 from tandem.bench.rows import rows_of
-from tandem.bench.saturation import dispatch_of
-from tandem.bench.seen import Arrival, Slot, Stage
+from tandem.bench.saturation import Dispatch, Saturation
+from tandem.bench.seen import Arrival, Attempt, Slot, Stage
 from tandem.bench.summary import point
 from tests.bench.kit import answered, failed, timings
 
@@ -131,23 +131,27 @@ def test_the_hash_of_a_run_is_of_its_outputs_in_order() -> None:
     assert made.output_hashed == "ids"
 
 
-def open_loop(*times: tuple[float, float, float]) -> list[object]:
+def open_loop(*times: tuple[float, float, float]) -> list[Attempt]:
     """Attempts as (due, sent, held)."""
     return [answered((sent + 1, 1), sent=sent, slot=Slot(due, held), index=i) for i, (due, sent, held) in enumerate(times)]
 
 
+def judged(attempts: list[Attempt], *loop_lags: float) -> tuple[Dispatch, Saturation]:
+    made = point(OpenLoop(1, "poisson", 1), attempts, loop_lags)
+    assert made.dispatch is not None
+    return made.dispatch, made.saturation
+
+
 def test_dispatch_in_time() -> None:
-    made = dispatch_of(open_loop((0, 0, 0), (1, 1.001, 0), (2, 2.002, 0)))
-    assert made is not None
-    assert (made.offered, made.achieved) == (1, pytest.approx(2 / 2.002))
-    assert (made.lag_p50, made.lag_max) == (pytest.approx(1), pytest.approx(2))
-    assert (made.client_saturated, made.why, made.held) == (False, [], 0)
+    dispatch, saturation = judged(open_loop((0, 0, 0), (1, 1.001, 0), (2, 2.002, 0)), 0.001, 0.003)
+    assert (dispatch.offered, dispatch.achieved) == (1, pytest.approx(2 / 2.002))
+    assert (dispatch.lag_p50, dispatch.lag_max, dispatch.held) == (pytest.approx(1), pytest.approx(2), 0)
+    assert (saturation.client_saturated, saturation.why, saturation.loop_lag_p50) == (False, [], 2)
 
 
 def test_a_burst_counts_as_one_moment() -> None:
-    made = dispatch_of(open_loop(*[(at, at, 0) for at in (0, 0, 0, 3, 3, 3, 6, 6, 6)]))
-    assert made is not None
-    assert made.offered == made.achieved == 1
+    dispatch, _ = judged(open_loop(*[(at, at, 0) for at in (0, 0, 0, 3, 3, 3, 6, 6, 6)]))
+    assert dispatch.offered == dispatch.achieved == 1
 
 
 @pytest.mark.parametrize(
@@ -159,21 +163,23 @@ def test_a_burst_counts_as_one_moment() -> None:
     ],
 )
 def test_a_client_that_is_late_says_so(late: list[float], why: list[str]) -> None:
-    made = dispatch_of(open_loop(*[(place, place + lag, 0) for place, lag in enumerate(late)]))
-    assert made is not None
-    assert made.client_saturated
-    assert len(made.why) == len(why)
-    assert all(words in reason for words, reason in zip(why, made.why, strict=True))
-    assert "max-in-flight" in made.rule
+    _, saturation = judged(open_loop(*[(place, place + lag, 0) for place, lag in enumerate(late)]))
+    assert saturation.client_saturated
+    assert len(saturation.why) == len(why)
+    assert all(words in reason for words, reason in zip(why, saturation.why, strict=True))
+    assert "--max-in-flight" in saturation.rule
 
 
 def test_waiting_for_a_place_is_no_fault_of_the_client() -> None:
-    made = dispatch_of(open_loop((0, 0, 0), (1, 5, 4.0), (2, 9, 7.0)))
-    assert made is not None
-    assert (made.client_saturated, made.held, made.held_max, made.lag_max) == (False, 2, 7000, 7000)
+    dispatch, saturation = judged(open_loop((0, 0, 0), (1, 5, 4.0), (2, 9, 7.0)))
+    assert (dispatch.held, dispatch.held_max, dispatch.lag_max) == (2, 7000, 7000)
+    assert not saturation.client_saturated
 
 
-def test_a_closed_loop_has_no_schedule() -> None:
-    attempts = [answered((1, 1))]
-    assert point(ClosedLoop(1), attempts).dispatch is None
-    assert point(OpenLoop(1, "poisson", 1), attempts).dispatch is None
+def test_a_busy_event_loop_is_one_in_either_loop() -> None:
+    closed = point(ClosedLoop(1), [answered((1, 1))], [0.011] * 9)
+    assert closed.dispatch is None
+    assert closed.saturation.client_saturated
+    assert closed.saturation.why == ["the bench's own event loop was 11.0 ms late in the median"]
+    assert not point(ClosedLoop(1), [answered((1, 1))], [0.009] * 9).saturation.client_saturated
+    assert point(ClosedLoop(1), [answered((1, 1))], [0.0] * 50 + [0.3] * 2).saturation.client_saturated

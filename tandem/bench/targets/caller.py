@@ -12,22 +12,15 @@ from protocol.errors import ErrorResponse
 from protocol.models import ModelCard
 from tandem.bench.errors import BenchError, broken, refused
 from tandem.bench.stopwatch import Stopwatch
+from tandem.bench.targets.connections import Connections
 
 T = TypeVar("T", bound=Wire)
 
 _PROBE_SECONDS = 10.0
 _QUOTED_BYTES = 300
-_UNLIMITED = httpx.Limits(max_connections=None, max_keepalive_connections=None)
 _NOT_THERE = (404, 405, 501)
 _NOT_ALLOWED = (401, 403)
 _UNREADABLE = (400, 422)
-
-
-def client(api_key: str | None) -> httpx.AsyncClient:
-    """Without limits of its own: how long and how many is for the load to say."""
-    # A server that packs its stream tells of it in other pieces than it made.
-    headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
-    return httpx.AsyncClient(headers=headers, timeout=None, limits=_UNLIMITED)
 
 
 @dataclass(frozen=True)
@@ -36,7 +29,7 @@ class Caller:
 
     name: str
     address: str
-    client: httpx.AsyncClient
+    connections: Connections
     clock: Stopwatch
     flag: str = "--url"
 
@@ -45,7 +38,7 @@ class Caller:
         then `protocol`, since a connection that breaks has cut a stream."""
         begun = False
         try:
-            async with self.client.stream("POST", f"{self.address}{path}", json=body) as response:
+            async with self.connections.one() as client, client.stream("POST", f"{self.address}{path}", json=body) as response:
                 if response.status_code != 200:
                     raise refused(reason(response.status_code, await response.aread()), response.status_code)
                 begun = True
@@ -59,7 +52,8 @@ class Caller:
     async def post(self, path: str, body: JsonObject) -> bytes:
         """The whole answer. Raises `RequestFailed`."""
         try:
-            response = await self.client.post(f"{self.address}{path}", json=body)
+            async with self.connections.one() as client:
+                response = await client.post(f"{self.address}{path}", json=body)
         except httpx.RequestError as error:
             raise refused(f"{self.address}: {said(error)}") from error
         if response.status_code != 200:
@@ -86,9 +80,9 @@ class Caller:
 
     async def _probe(self, method: str, path: str) -> httpx.Response:
         try:
-            return await self.client.request(
-                method, f"{self.address}{path}", json={} if method == "POST" else None, timeout=_PROBE_SECONDS
-            )
+            async with self.connections.one() as client:
+                json: JsonObject | None = {} if method == "POST" else None
+                return await client.request(method, f"{self.address}{path}", json=json, timeout=_PROBE_SECONDS)
         except (httpx.RequestError, httpx.InvalidURL) as error:
             raise BenchError(
                 f"no {self.name} at {self.address}: {said(error)}; is it running? {self.flag} names another"
