@@ -77,7 +77,8 @@ def _over_time(axes: "Axes", run: Run, attempts: Attempts) -> None:
         end = max((one.ended for one in some), default=0.0)
         if end <= 0:
             continue
-        width = end / min(_STRETCHES, max(1, sum(len(one.arrivals) for one in some) // 20))
+        # A little wider, so that what came at the very end has no stretch of its own.
+        width = 1.000001 * end / min(_STRETCHES, max(1, sum(len(one.arrivals) for one in some) // 20))
         rates = measure.throughput(some, width)
         axes.plot([(place + 0.5) * width for place in range(len(rates))], rates, label=label(run, name), linewidth=1.5)
     axes.set(xlabel="seconds from the start of the load", ylabel="output tokens a second", ylim=(0, None), xlim=(0, None))
