@@ -7,7 +7,6 @@ from protocol.generate import Timings
 from tandem.bench.errors import Failure
 from tandem.bench.requests import Request
 
-Clock = Literal["client", "server"]
 OutputSource = Literal["ids", "usage", "chunks"]
 PromptSource = Literal["ids", "usage"]
 HashedThing = Literal["ids", "text"]

@@ -17,7 +17,7 @@ from tandem.bench.targets.connections import Connections
 T = TypeVar("T", bound=Wire)
 
 _PROBE_SECONDS = 10.0
-_QUOTED_BYTES = 300
+_QUOTED_BYTES = 120
 _NOT_THERE = (404, 405, 501)
 _NOT_ALLOWED = (401, 403)
 _UNREADABLE = (400, 422)
