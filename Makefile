@@ -13,7 +13,7 @@ help:
 	@echo "make up         install, then run render, worker, derender and gateway on this machine"
 	@echo "make test       lint, format, types and all tests"
 	@echo "make test-fast  the same without the slow tests"
-	@echo "make test-peer  the services against vLLM as a peer: PEER=<virtual environment that has it>"
+	@echo "make test-peer  the services against vLLM as a peer: PEER=<virtual environment that has it>; AIPERF=<one that has AIPerf>"
 	@echo "make clean      remove $(VENV)"
 
 setup: $(VENV)/.installed
@@ -31,7 +31,7 @@ test-fast: $(VENV)/.installed-test check
 
 # PEER names a virtual environment with vLLM in it; without one the tests say so and are skipped.
 test-peer: $(VENV)/.installed-test
-	TANDEM_TEST_PEER=$(PEER) $(PYTEST) tests/peer -rs $(ARGS)
+	TANDEM_TEST_PEER=$(PEER) TANDEM_TEST_AIPERF=$(AIPERF) $(PYTEST) tests/peer -rs $(ARGS)
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -117,7 +117,13 @@ def prepare() -> Command:
     return prepare
 
 
-COMMANDS: dict[str, Callable[[], Command]] = {
+def bench() -> typer.Typer:
+    from tandem.bench.command import app
+
+    return app()
+
+
+COMMANDS: dict[str, Callable[[], Command | typer.Typer]] = {
     "up": up,
     "chat": chat,
     "render": render,
@@ -126,6 +132,7 @@ COMMANDS: dict[str, Callable[[], Command]] = {
     "text": text,
     "gateway": gateway,
     "prepare": prepare,
+    "bench": bench,
 }
 
 
@@ -136,7 +143,11 @@ def build(arguments: list[str]) -> typer.Typer:
     named = next((argument for argument in arguments if not argument.startswith("-")), None)
     names = [named] if named in COMMANDS else [] if "--version" in arguments else list(COMMANDS)
     for name in names:
-        app.command(name)(COMMANDS[name]())
+        command = COMMANDS[name]()
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
     return app
 
 

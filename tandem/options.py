@@ -78,7 +78,8 @@ def _complaint(settings: type[BaseSettings], given: dict[str, Any], loc: tuple[i
     where = flag(name) if name in given else variable(settings, name)
     field = settings.model_fields.get(name)
     secret = field is not None and SecretStr in _members(field.annotation)
-    value = f" {given[name]}" if name in given and not secret else ""
+    shown = ",".join(given[name]) if isinstance(given.get(name), list) else given.get(name)
+    value = f" {shown}" if name in given and not secret else ""
     return f"{where}{value}: {message[:1].lower()}{message[1:]}"
 
 
