@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from protocol.base import Extensible, Natural, TokenId
 from protocol.errors import ErrorInfo, RelayedError, TandemError, UpstreamError, invalid
+from protocol.generate import NOT_THE_WORKERS
 
 JsonObject = dict[str, Any]
 
@@ -88,10 +89,6 @@ _RENDERED_LIST: TypeAdapter[Any] = TypeAdapter(list[_Rendered])
 _GENERATED: TypeAdapter[Any] = TypeAdapter(_Generated)
 _DERENDERED: TypeAdapter[Any] = TypeAdapter(_Derendered)
 _ANSWER: TypeAdapter[Any] = TypeAdapter(_Answer)
-
-
-NOT_THE_WORKERS = frozenset({"parse_context", "token_offsets", "message_indices", "sampled_mask", "token_identity"})
-"""What render answers for others than the worker; some of it is as long as the prompt."""
 
 
 @dataclass(frozen=True)

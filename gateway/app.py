@@ -9,6 +9,7 @@ import httpx
 from fastapi import FastAPI
 from pydantic import Field, SecretStr
 
+from gateway.connections import transport
 from gateway.metrics import GatewayMetrics
 from gateway.pipeline import Services
 from gateway.replicas import Replicas
@@ -20,7 +21,6 @@ from service_kit.app import build_app
 from service_kit.metrics import Metrics
 from service_kit.settings import ServiceSettings
 
-_CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=512, keepalive_expiry=30)
 _CONNECT_SECONDS = 5.0
 
 
@@ -44,8 +44,7 @@ def create_app(settings: GatewaySettings) -> FastAPI:
     client = httpx.AsyncClient(
         headers={"Authorization": f"Bearer {key.get_secret_value()}"} if key else {},
         timeout=httpx.Timeout(settings.upstream_timeout, connect=_CONNECT_SECONDS),
-        limits=_CONNECTIONS,
-        trust_env=False,
+        transport=transport(),
     )
 
     def upstream(kind: str, urls: str) -> Upstream:

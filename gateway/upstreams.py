@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -13,7 +12,6 @@ from gateway.metrics import GatewayMetrics
 from gateway.replicas import Replica, Replicas
 from protocol.errors import ErrorInfo, ErrorResponse, RelayedError, TandemError, UpstreamError
 from service_kit.context import onward_headers
-from service_kit.http_client import sent
 
 log = logging.getLogger("tandem.gateway")
 
@@ -55,7 +53,7 @@ class Upstream:
         """Whether the replica says that it can answer."""
         try:
             return (await self.client.get(f"{replica.url}/health", timeout=2.0)).is_success
-        except httpx.TransportError:
+        except httpx.RequestError:
             return False
 
     async def _open(self, method: str, path: str, body: bytes | None, *, read: bool) -> "Live":
@@ -79,11 +77,8 @@ class Upstream:
         request = self.client.build_request(method, f"{replica.url}{path}", content=body, headers=headers)
         replica.running += 1
         try:
-            response = await sent(self.client, request)
-            if read:
-                async with aclosing(response):
-                    await response.aread()
-        except httpx.TransportError as error:
+            response = await self.client.send(request, stream=not read)
+        except httpx.RequestError as error:
             replica.running -= 1
             return self.broken(replica, error)
         except BaseException:  # cancelled: the count must not keep a call that no longer runs
@@ -91,7 +86,7 @@ class Upstream:
             raise
         return Live(self, replica, response)
 
-    def broken(self, replica: Replica, error: httpx.TransportError) -> Unreachable:
+    def broken(self, replica: Replica, error: httpx.RequestError) -> Unreachable:
         replica.rest()
         self.metrics.upstream_failures.labels(self.kind).inc()
         reason = str(error) or type(error).__name__
@@ -113,7 +108,7 @@ class Live:
         try:
             async for chunk in self.response.aiter_raw():
                 yield chunk
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise self.upstream.broken(self.replica, error) from error
 
     async def refusal(self) -> TandemError:
@@ -121,7 +116,7 @@ class Live:
         async with self:
             try:
                 body = await self.response.aread()
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 return self.upstream.broken(self.replica, error)
         return relayed(self.upstream.kind, self.response, body)
 

@@ -93,6 +93,10 @@ class GenerateRequest(Wire):
     parse_context: Maybe[ParseContext] = None
 
 
+NOT_THE_WORKERS = frozenset({"parse_context", "token_offsets", "message_indices", "sampled_mask", "token_identity"})
+"""Fields of render's answer that are for others than the worker; some are as long as the prompt."""
+
+
 class Timings(Wire):
     """Milliseconds. `queue_ms`: enqueue to first prefill; `execution_ms`: from there to the end; `total_ms`: their sum;
     `ttft_ms`: enqueue to first token, None if there was none; `tokens_per_s`: output tokens over `execution_ms`."""

@@ -1,15 +1,13 @@
-"""OpenAI's stream of one answer, chunk by chunk, as pieces: the two endpoints' shapes, and what may follow what."""
+"""OpenAI's stream of one answer, chunk by chunk, as pieces: both endpoints' shapes, and what may follow what."""
 
 import json
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
-from protocol.base import Wire
-from protocol.chat import ChatCompletionChunk
-from protocol.completion import CompletionChunk
-from protocol.errors import ErrorResponse
+from protocol.base import JsonObject, Natural, Wire
+from protocol.errors import ErrorInfo
 from protocol.event_stream import StreamProtocolError
 from protocol.generate import Timings
 from protocol.sse import DONE
@@ -17,21 +15,54 @@ from protocol.tools import ToolCallDelta
 from protocol.usage import Usage
 from tandem.errors import GenerationFailed
 
-JsonObject = dict[str, Any]
 Shape = TypeVar("Shape", bound=Wire)
+
+
+class _Delta(Wire):
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
+
+
+class _Choice(Wire):
+    """With a `delta` of a chat, or the `text` of a completion."""
+
+    index: Natural = 0
+    delta: _Delta | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+
+
+class _Chunk(Wire):
+    """What is read of a chunk; servers differ in all the rest."""
+
+    id: str | None = None
+    choices: list[_Choice] = Field(default_factory=list)
+    usage: Usage | None = None
+    timings: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """What one chunk adds. `finish_reason` is on one piece of an answer; `usage` and `timings` on that or a later one."""
 
-    stream_id: str
+    stream_id: str | None
     text: str = ""
     reasoning: str = ""
+    refusal: str = ""
     calls: tuple[ToolCallDelta, ...] = ()
     finish_reason: str | None = None
     usage: Usage | None = None
     timings: Timings | None = None
+
+    @property
+    def output(self) -> str:
+        """All that the model made of it: reasoning, text, refusal, calls. Empty where it brings none, as with a role alone."""
+        functions = [call.function for call in self.calls if call.function is not None]
+        calls = [part for function in functions for part in (function.name, function.arguments) if part]
+        return "".join((self.reasoning, self.text, self.refusal, *calls))
 
 
 class Answer:
@@ -39,30 +70,31 @@ class Answer:
 
     def __init__(self) -> None:
         self.finished = False
-        self._closed = False
+        self.closed = False
         self._count = 0
 
     def feed(self, data: str) -> Piece | None:
         """Of a payload; None for `[DONE]`. Raises `GenerationFailed` for an error that the server sent, `StreamProtocolError` for
         what may not come here."""
-        if self._closed:
-            raise self._broken("something follows [DONE]")
+        if self.closed:
+            raise self._broken(f"something follows {DONE}")
         if data == DONE:
-            self._closed = True
+            self.closed = True
             return None
         try:
             payload = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise self._broken(f"a payload that is no JSON: {data[:100]!r}") from error
+        if not isinstance(payload, dict):
+            raise self._broken(f"a payload that is no object: {data[:100]!r}")
         return self.take(payload)
 
     def take(self, payload: JsonObject) -> Piece:
-        """Of a chunk that has been read."""
-        if isinstance(payload, dict) and payload.get("error"):
-            raise GenerationFailed(self._read(ErrorResponse, payload).error)
-        completes = isinstance(payload, dict) and payload.get("object") == "text_completion"
-        piece = self._of_completion(payload) if completes else self._of_chat(payload)
-        if self.finished and (piece.text or piece.reasoning or piece.calls or piece.finish_reason):
+        """Of a chunk that has been read. Raises as `feed` does."""
+        if payload.get("error") is not None:
+            raise GenerationFailed(_told(payload["error"]))
+        piece = self._piece(payload)
+        if self.finished and (piece.output or piece.finish_reason):
             raise self._broken("more of an answer that has ended")
         self.finished = self.finished or piece.finish_reason is not None
         self._count += 1
@@ -71,44 +103,44 @@ class Answer:
     def close(self) -> None:
         """To be called when the connection has ended. Raises `StreamProtocolError` where the answer has not."""
         if not self.finished:
-            raise self._broken("the stream closed without a finish_reason")
-        if not self._closed:
-            raise self._broken("the stream closed without [DONE]")
+            raise self._broken("the stream ended without a finish_reason")
+        if not self.closed:
+            raise self._broken(f"the stream ended without {DONE}")
 
-    def _of_chat(self, payload: JsonObject) -> Piece:
-        chunk = self._read(ChatCompletionChunk, payload)
-        if not chunk.choices:
-            return Piece(chunk.id, usage=chunk.usage, timings=chunk.timings)
-        choice = chunk.choices[0]
-        self._one(len(chunk.choices), choice.index)
-        delta = choice.delta
+    def _piece(self, payload: JsonObject) -> Piece:
+        try:
+            chunk = _Chunk.model_validate(payload)
+        except ValidationError as error:
+            raise self._broken(f"a payload that is no chunk of an answer: {str(payload)[:200]}") from error
+        if len(chunk.choices) > 1 or any(choice.index for choice in chunk.choices):
+            raise self._broken("a choice that was not asked for")
+        choice = chunk.choices[0] if chunk.choices else _Choice()
+        delta = choice.delta or _Delta()
         return Piece(
             chunk.id,
-            delta.content or "",
+            delta.content or choice.text or "",
             delta.reasoning or delta.reasoning_content or "",
+            delta.refusal or "",
             tuple(delta.tool_calls or ()),
             choice.finish_reason,
             chunk.usage,
-            chunk.timings,
+            _timings(chunk.timings),
         )
-
-    def _of_completion(self, payload: JsonObject) -> Piece:
-        chunk = self._read(CompletionChunk, payload)
-        if not chunk.choices:
-            return Piece(chunk.id, usage=chunk.usage, timings=chunk.timings)
-        choice = chunk.choices[0]
-        self._one(len(chunk.choices), choice.index)
-        return Piece(chunk.id, choice.text, finish_reason=choice.finish_reason, usage=chunk.usage, timings=chunk.timings)
-
-    def _one(self, count: int, index: int) -> None:
-        if count > 1 or index:
-            raise self._broken("a choice that was not asked for")
-
-    def _read(self, shape: type[Shape], payload: JsonObject) -> Shape:
-        try:
-            return shape.model_validate(payload)
-        except ValidationError as error:
-            raise self._broken(f"a payload that is no chunk of an answer: {str(payload)[:200]}") from error
 
     def _broken(self, what: str) -> StreamProtocolError:
         return StreamProtocolError(what, self._count)
+
+
+def _timings(value: Any) -> Timings | None:
+    """Those of our wire; other servers use the field for numbers of their own."""
+    try:
+        return None if value is None else Timings.model_validate(value)
+    except ValidationError:
+        return None
+
+
+def _told(error: Any) -> ErrorInfo:
+    try:
+        return ErrorInfo.model_validate(error)
+    except ValidationError:
+        return ErrorInfo(message=json.dumps(error)[:300], type="UpstreamError")

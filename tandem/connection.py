@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from protocol.errors import ErrorInfo, ErrorResponse
 from protocol.event_stream import StreamProtocolError
 from protocol.sse import SSEDecoder, SSEError
-from service_kit.http_client import sent
 from tandem.errors import ConnectionFailed, RequestRefused
+from tandem.returning import sent
 
 JsonObject = dict[str, Any]
 

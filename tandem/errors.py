@@ -22,6 +22,8 @@ class RequestRefused(StreamError):
 class GenerationFailed(StreamError):
     """The server ended the stream with an error."""
 
+    info: ErrorInfo
+
     def __init__(self, info: ErrorInfo) -> None:
         super().__init__(info.message, info)
 

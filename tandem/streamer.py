@@ -68,7 +68,7 @@ class Streamer:
     Attributes, at any time:
 
     - `full_text`: all text once the answer has ended by itself; else the text through the last segment delivered.
-    - `reasoning`, `tool_calls`: as far as they have come.
+    - `reasoning`, `refusal`, `tool_calls`: as far as they have come.
     - `usage`, `finish_reason`, `timings`, `stream_id`: as the server told them; None before, or where it does not.
     - `completed_normally`: the answer has ended by itself and was delivered whole.
     - `failed_early`, `failure_reason`: a check, the server, the connection or the caller's own code failed before that; and how.
@@ -101,6 +101,7 @@ class Streamer:
         self.usage: Usage | None = None
         self.timings: Timings | None = None
         self.finish_reason: str | None = None
+        self.refusal = ""
         self.completed_normally = False
         self.failure_reason: str | None = None
         self.check_failures: list[CheckFailure] = []
@@ -213,6 +214,7 @@ class Streamer:
 
     def _note(self, piece: Piece) -> None:
         self.stream_id = self.stream_id or piece.stream_id
+        self.refusal += piece.refusal
         self.finish_reason = self.finish_reason or piece.finish_reason
         self.usage = piece.usage or self.usage
         self.timings = piece.timings or self.timings

@@ -9,6 +9,7 @@ import httpx
 
 from protocol.event_stream import EventStream, StreamProtocolError
 from protocol.events import ErrorEvent, GenerateEvent
+from protocol.generate import NOT_THE_WORKERS
 from protocol.usage import Usage
 from tandem.answer import Answer, Piece
 from tandem.connection import Calls, Connection
@@ -63,7 +64,8 @@ class Pipeline:
                 raise StreamProtocolError(f"{self._render} answered something else than a generate request", 0)
             chunks = _Chunks(calls, f"{self._derender}{path}/derender", request, prompt)
             stream = EventStream(request_id=prompt["request_id"], resumed=len(prompt.get("output_token_ids") or ()))
-            body = {**prompt, "stream": True, "stream_options": {"include_usage": True}}
+            own = {name: value for name, value in prompt.items() if name not in NOT_THE_WORKERS}
+            body = {**own, "stream": True, "stream_options": {"include_usage": True}}
             async with aclosing(calls.stream(self._worker + GENERATE, body)) as payloads:
                 async for data in payloads:
                     for event in stream.feed(data):

@@ -85,13 +85,13 @@ def test_our_timings_are_the_servers_clock_and_others_are_left_aside() -> None:
 @pytest.mark.parametrize(
     ("payloads", "words"),
     [
-        ([delta(content="a")], "without [DONE]"),
+        ([delta(content="a")], "without a finish_reason"),
         ([delta(content="a"), delta("stop")], "without [DONE]"),
         ([delta(content="a"), DONE], "without a finish_reason"),
         ([delta("stop"), DONE, usage(1, 1)], "follows [DONE]"),
-        ([delta("stop"), delta(content="a")], "after the choice's end"),
-        (["nonsense"], "no chat completion chunk"),
-        (["[]"], "no chat completion chunk"),
+        ([delta("stop"), delta(content="a")], "an answer that has ended"),
+        (["nonsense"], "no JSON"),
+        (["[]"], "no object"),
         ([{"choices": [{"index": 1, "delta": {"content": "a"}}]}], "not asked for"),
     ],
 )

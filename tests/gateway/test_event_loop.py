@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from gateway import answers, assemble, derendering
+from protocol.generate import NOT_THE_WORKERS
 from protocol.sse import DONE
 from service_kit.offload import JSON_BYTES
 from tests.gateway.kit import Scripted, chat, events_of, pipeline, refusal, replay_worker, saying
@@ -76,7 +77,7 @@ def test_the_worker_is_sent_what_is_its_own(stream: bool) -> None:
         assert client.post("/v1/chat/completions", json=chat(stream=stream, return_token_offsets=True)).status_code == 400
     (asked,) = worker.asked
     assert asked["token_ids"]
-    assert not answers.NOT_THE_WORKERS & asked.keys()
+    assert not NOT_THE_WORKERS & asked.keys()
 
 
 def test_each_chunk_is_added_in_a_time_of_its_own_size() -> None:

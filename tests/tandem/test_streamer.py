@@ -247,11 +247,14 @@ async def by_timeout(streamer: tandem.Streamer) -> None:
 
 
 async def by_timeout_of_one_step(streamer: tandem.Streamer) -> None:
-    async with streamer:
+    async def one_by_one() -> None:
         segments = streamer.__aiter__()
-        await anext(segments)
+        while True:
+            await asyncio.wait_for(anext(segments), 0.003)
+
+    async with streamer:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(segments), 0.001)
+            await one_by_one()
 
 
 async def by_cancellation(streamer: tandem.Streamer) -> None:

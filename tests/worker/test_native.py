@@ -80,8 +80,9 @@ def test_logits_are_those_of_transformers_in_any_parts_to_the_bit(
             cache.fill_(float("nan"))
         table = list(range(2 * blocks_for(LENGTH), 0, -2))
         whole = network.forward([], [Span(table, 0, 0, length)], ids.tolist(), list(range(length)))
-        spread = expected.std().clamp(min=1e-3)
-        assert (whole - expected).abs().max() / spread < (1e-3 if dtype is torch.float32 else 0.1)
+        off = (whole - expected) / expected.std().clamp(min=1e-3)
+        # (Keys and values are rounded to eight bits where they are stored so.)
+        assert off.abs().max() < 1e-3 if dtype is torch.float32 else off.square().mean().sqrt() < 0.05
         for cache in network._cache:
             cache.fill_(float("nan"))
         places = sorted({0, length, *(cut for cut in cuts if cut < length)})

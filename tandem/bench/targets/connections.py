@@ -30,8 +30,11 @@ class Connections:
         client = self._free.pop() if self._free else await self._made()
         try:
             yield client
-        finally:
-            self._free.append(client)
+        except BaseException:
+            # Given up half way: httpx might count its one connection as busy for ever.
+            await client.aclose()
+            raise
+        self._free.append(client)
 
     async def _made(self) -> httpx.AsyncClient:
         client = httpx.AsyncClient(headers=self._headers, timeout=None, limits=_ONE, verify=self._tls)

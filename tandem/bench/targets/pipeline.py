@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from gateway.answers import NOT_THE_WORKERS
 from protocol.base import Extensible, JsonObject, TokenId
 from protocol.events import OutputEvent
+from protocol.generate import NOT_THE_WORKERS
 from tandem.bench.errors import broken
 from tandem.bench.requests import Request
 from tandem.bench.seen import Arrival, Seen, Stage

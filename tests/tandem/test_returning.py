@@ -10,11 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI, Response
 
-from gateway.metrics import GatewayMetrics
-from gateway.replicas import Replicas
-from gateway.upstreams import Upstream
-from service_kit.http_client import sent
-from service_kit.metrics import Metrics
+from tandem.returning import sent
 from tests.live import serving
 
 
@@ -60,14 +56,5 @@ def test_none_is_lost_when_a_call_is_cancelled(address: str) -> None:
                     assert len(await response.aread()) == 2000
 
             await cancelled_at_any_moment(call, client)
-
-    asyncio.run(run())
-
-
-def test_none_is_lost_in_the_gateways_calls(address: str) -> None:
-    async def run() -> None:
-        async with httpx.AsyncClient() as client:
-            upstream = Upstream("derender", client, Replicas([address]), GatewayMetrics(Metrics("gateway")))
-            await cancelled_at_any_moment(lambda: upstream.post("/", b"{}"), client)
 
     asyncio.run(run())
