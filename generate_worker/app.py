@@ -59,7 +59,7 @@ class WorkerSettings(ServiceSettings):
     max_queue: Annotated[int, Field(ge=0)] = Field(64, description="Requests that may wait; 503 beyond.")
     prefill_chunk_tokens: Annotated[int, Field(ge=1)] | None = Field(
         None,
-        description="Prompt tokens of one step; by default 96 on the CPU and 512 on CUDA while streams run, else 256 and 2048.",
+        description="Prompt tokens of one step; by default 64 on the CPU and 512 on CUDA while streams run, else 256 and 2048.",
     )
     max_logprobs: Annotated[int, Field(ge=-1)] = Field(20, description="Largest logprobs a request may ask for; -1 for no bound.")
     torch_threads: Annotated[int, Field(ge=0)] = Field(0, description="CPU threads of one model step; 0 takes all cores given.")

@@ -1,6 +1,6 @@
 """What a Python user imports: answers of a gateway, or of the three services, as streams that clean up after themselves."""
 
-from protocol.event_stream import StreamProtocolError
+from protocol.event_stream import EventStream, StreamProtocolError
 from tandem.checks import Check, CheckFailure, CheckResult, FinalCheck, Verdict
 from tandem.chunking import Chunker, ChunkingStrategy, Paragraphs, Sentences, Words
 from tandem.errors import AlreadyConsumed, ConnectionFailed, GenerationFailed, RequestRefused, StreamError
@@ -33,6 +33,7 @@ __all__ = [
     "ConnectionFailed",
     "DoneEvent",
     "ErrorEvent",
+    "EventStream",
     "FinalCheck",
     "Gateway",
     "GenerationFailed",

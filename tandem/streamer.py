@@ -42,11 +42,11 @@ Observer = Callable[[StreamEvent], Awaitable[None] | None]
 def stream(
     target: str | Target,
     request: Mapping[str, Any],
-    *,
     chunking: Chunking = None,
     checks: Sequence[Check] = (),
-    final_checks: Sequence[FinalCheck] = (),
     observers: Sequence[Observer] = (),
+    *,
+    final_checks: Sequence[FinalCheck] = (),
 ) -> "Streamer":
     """The answer to an OpenAI request (a chat's `messages` or a completion's `prompt`), to be iterated. Nothing is sent before.
 
@@ -55,7 +55,7 @@ def stream(
     the caller iterates. Raises `ValueError` for a chunking that does not exist.
     """
     place = Gateway(target) if isinstance(target, str) else target
-    return Streamer(place, request, chunking=chunking, checks=checks, final_checks=final_checks, observers=observers)
+    return Streamer(place, request, chunking, checks, observers, final_checks=final_checks)
 
 
 class Streamer:
@@ -80,11 +80,11 @@ class Streamer:
         self,
         target: Target,
         request: Mapping[str, Any],
-        *,
         chunking: Chunking = None,
         checks: Sequence[Check] = (),
-        final_checks: Sequence[FinalCheck] = (),
         observers: Sequence[Observer] = (),
+        *,
+        final_checks: Sequence[FinalCheck] = (),
     ) -> None:
         self._target, self._request = target, request
         self._chunker = None if chunking is None else Chunker(strategy(chunking))

@@ -63,6 +63,6 @@ class SyncStreamer:
                 self.close()
 
 
-def stream_sync(target: str | Target, request: Mapping[str, Any], **given: Any) -> SyncStreamer:
+def stream_sync(target: str | Target, request: Mapping[str, Any], *given: Any, **named: Any) -> SyncStreamer:
     """`stream` for code without an event loop, with the same arguments. Where one runs already (a notebook) `stream` serves."""
-    return SyncStreamer(stream(target, request, **given))
+    return SyncStreamer(stream(target, request, *given, **named))

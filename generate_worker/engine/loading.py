@@ -19,7 +19,7 @@ from model_profile.errors import ProfileError
 log = logging.getLogger("tandem.engine")
 
 # A chunk is what running streams wait for: fewer tokens leave the processor less than busy, more make the streams stutter.
-_CHUNK_TOKENS = {"cpu": 96, "cuda": 512}
+_CHUNK_TOKENS = {"cpu": 64, "cuda": 512}
 _ALONE_TOKENS = {"cpu": 256, "cuda": 2048}
 """Where no stream waits. More would only make new ones wait."""
 

@@ -112,6 +112,34 @@ def test_company_changes_no_bit() -> None:
     assert torch.equal(together, torch.stack(alone))
 
 
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_vectors_of_every_width_compute_the_same(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of those that this processor has not: the compiler puts them together."""
+    monkeypatch.setenv("CC", f"cc -DLANES={lanes} -Wno-psabi")
+    sizes = {
+        "intermediate_size": 33,
+        "vocab_size": 513,
+        "num_hidden_layers": 2,
+        "head_dim": 16,
+        "num_key_value_heads": 2,
+        "groups": 3,
+    }
+    for dtype in (torch.float32, torch.bfloat16):
+        model, reference = made(Qwen3Config, sizes, dtype), made(Qwen3Config, sizes, dtype).float()
+        network = NativeNetwork(model, 2)
+        network.allocate(blocks_for(LENGTH))
+        table, ids = list(range(1, 1 + blocks_for(LENGTH))), [place * 7 % 513 for place in range(150)]
+        with torch.inference_mode():
+            expected = reference(torch.tensor([ids])).logits[0]
+            whole = network.forward([], [Span(table, 0, 0, 150)], ids, list(range(150)))
+            off = (whole - expected).square().mean().sqrt() / expected.std()
+            assert off < (1e-4 if dtype is torch.float32 else 0.05)
+            for count in range(1, 15):
+                chunk = Span(table, 20, 0, count)
+                spans = ([chunk], []) if count == 1 else ([], [chunk])
+                assert torch.equal(network.forward(*spans, ids[20 : 20 + count], [count - 1])[0], whole[19 + count])
+
+
 REFUSED = {
     "dynamic rope": {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}},
     "another activation": {"hidden_act": "gelu"},

@@ -43,7 +43,7 @@ static inline __attribute__((always_inline)) void tiles(const float *left, long 
         TILE(3);
         TILE(4);
         TILE(5);
-#if ROWS > 6
+#if LANES == 16
         TILE(6);
         TILE(7);
         TILE(8);

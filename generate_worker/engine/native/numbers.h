@@ -6,16 +6,17 @@
 #include <math.h>
 #include <stdint.h>
 
+#ifndef LANES
 #if defined(__AVX512F__)
 #define LANES 16
-#define ROWS 12 /* of a tile: as many sums as the registers hold beside the operands */
 #elif defined(__AVX2__)
 #define LANES 8
-#define ROWS 6
 #else
 #define LANES 4
-#define ROWS 6
 #endif
+#endif
+
+#define ROWS (LANES == 16 ? 12 : 6) /* of a tile: as many sums as the registers hold beside the operands */
 
 #define WIDTH 16 /* columns of a panel, and positions of a block of the KV cache */
 #define VECTORS (WIDTH / LANES)
