@@ -19,7 +19,7 @@ def transport() -> httpx.AsyncBaseTransport:
     """As many connections as there are calls; free ones are kept for a while."""
 
     def session() -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_SECONDS)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_SECONDS, ssl=httpx.create_ssl_context(trust_env=False))
         return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
 
     return _Transport(client=session)

@@ -191,8 +191,9 @@ class Streamer:
                 if piece.reasoning:
                     self._reasoning.append(piece.reasoning)
                     yield ReasoningEvent(piece.reasoning)
-                async for event in self._segments(self._cut(piece.text)):
-                    yield event
+                async with aclosing(self._segments(self._cut(piece.text))) as events:
+                    async for event in events:
+                        yield event
                 if self.check_failures:
                     return
                 for delta in piece.calls:
@@ -200,8 +201,9 @@ class Streamer:
                         yield event
         for event in self._calls.end():
             yield event
-        async for event in self._segments(self._chunker.flush() if self._chunker else []):
-            yield event
+        async with aclosing(self._segments(self._chunker.flush() if self._chunker else [])) as events:
+            async for event in events:
+                yield event
         if self.check_failures:
             return
         self.completed_normally = True
@@ -243,7 +245,8 @@ class Streamer:
 
     def _fail(self, error: BaseException) -> None:
         if self.failure_reason is None:
-            self.failure_reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            self.failure_reason = "cancelled" if isinstance(error, asyncio.CancelledError) else said
 
     async def _complete(self) -> CompletedEvent:
         event = CompletedEvent(
