@@ -4,11 +4,10 @@ Whoever reads a worker's stream reads it through this: the gateway, the client, 
 would be as ours (`normalise`).
 """
 
-import json
-from typing import Any
-
+from protocol.base import JsonObject
 from protocol.events import DoneEvent, ErrorEvent, GenerateEvent
 from protocol.normalise import StreamError, StreamNormaliser
+from protocol.payload import read_object
 from protocol.sse import DONE
 
 _ROUNDING_MS = 0.01
@@ -134,14 +133,11 @@ class EventStream:
             self.check(event)
         return events
 
-    def _object(self, data: str) -> dict[str, Any]:
+    def _object(self, data: str) -> JsonObject:
         try:
-            payload = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise self._broken(f"a payload that is no JSON: {data[:100]!r}") from error
-        if not isinstance(payload, dict):
-            raise self._broken(f"a payload that is no object: {data[:100]!r}")
-        return payload
+            return read_object(data)
+        except ValueError as error:
+            raise self._broken(str(error)) from error
 
     def _broken(self, what: str, event: GenerateEvent | None = None) -> StreamProtocolError:
         return StreamProtocolError(what, self._count, event)

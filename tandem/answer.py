@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import Field, ValidationError
 
@@ -10,12 +10,11 @@ from protocol.base import JsonObject, Natural, Wire
 from protocol.errors import ErrorInfo
 from protocol.event_stream import StreamProtocolError
 from protocol.generate import Timings
+from protocol.payload import read_object
 from protocol.sse import DONE
 from protocol.tools import ToolCallDelta
 from protocol.usage import Usage
 from tandem.errors import GenerationFailed
-
-Shape = TypeVar("Shape", bound=Wire)
 
 
 class _Delta(Wire):
@@ -82,11 +81,9 @@ class Answer:
             self.closed = True
             return None
         try:
-            payload = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise self._broken(f"a payload that is no JSON: {data[:100]!r}") from error
-        if not isinstance(payload, dict):
-            raise self._broken(f"a payload that is no object: {data[:100]!r}")
+            payload = read_object(data)
+        except ValueError as error:
+            raise self._broken(str(error)) from error
         return self.take(payload)
 
     def take(self, payload: JsonObject) -> Piece:
