@@ -317,12 +317,12 @@ FAILED = {"by_exception", "by_timeout", "by_timeout_of_one_step", "by_cancellati
 @pytest.mark.parametrize("way", WAYS)
 async def test_nothing_is_left_behind_whichever_way_it_ends(slow: Stack, kind: str, way: str) -> None:
     seen = Seen()
-    aborted = slow.metric("requests_aborted_total") if way != "naturally" else 0
     async with httpx.AsyncClient(timeout=30) as client:
         streamer = tandem.stream(slow.target(kind, client=client), asked(), chunking="sentence", observers=[seen])
         await WAYS[way](streamer)
+        # The answer would go on for some seconds more by itself.
         for gauge in ("slots_used", "requests_running", "requests_waiting"):
-            await asyncio.to_thread(slow.becomes, gauge, 0)
+            await asyncio.to_thread(slow.becomes, gauge, 0, 1.5)
         pool: Any = client._transport._pool  # type: ignore[attr-defined]
         assert [one for one in pool.connections if not one.is_idle() and not one.is_closed()] == []
         completed = seen.assert_completed_once_last()
@@ -335,7 +335,6 @@ async def test_nothing_is_left_behind_whichever_way_it_ends(slow: Stack, kind: s
     assert LONG.startswith(streamer.full_text)
     delivered = [event.text for event in seen.events if isinstance(event, tandem.TextEvent)]
     assert streamer.full_text == completed.full_text == (LONG if natural else " ".join(delivered))
-    assert aborted == 0 or slow.metric("requests_aborted_total") >= aborted
 
 
 @pytest.mark.parametrize("kind", TARGETS)
